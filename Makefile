@@ -1,0 +1,49 @@
+# Every target makes .venv when it is missing. A stamp in it says which extras of setup.cfg are installed as that
+# file now stands, so a second `make` goes straight to work.
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+WORLD := runs/world
+
+.PHONY: help demo test lint clean
+
+help:
+	@echo "make demo    train RAG-Sequence, RAG-Token and a closed-book model, then compare them in $(WORLD)/report.html"
+	@echo "make test    run the tests"
+	@echo "make lint    run ruff's checks"
+	@echo "make clean   remove $(VENV), build products and caches (never runs/)"
+
+demo: $(VENV)/installed-base
+	$(PYTHON) train.py --config=configs/world.py:variant=sequence --workdir=$(WORLD)/sequence
+	$(PYTHON) train.py --config=configs/world.py:variant=token --workdir=$(WORLD)/token
+	$(PYTHON) train.py --config=configs/world.py:variant=closed_book --workdir=$(WORLD)/closed_book
+	$(PYTHON) eval.py --workdir=$(WORLD)
+
+test: $(VENV)/installed-test
+	$(PYTHON) -m pytest -q
+
+lint: $(VENV)/installed-dev
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -path ./runs -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# installed-base is the package alone; installed-test and installed-dev add the extra of that name.
+$(VENV)/installed-%: setup.cfg pyproject.toml | $(PYTHON)
+	@echo "Installing rag-jax ($*) into $(VENV); the first time takes a few minutes."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.$(if $(filter base,$*),,[$*])'
+	@touch $@
+
+# A candidate is run before it is chosen: a version manager's shim can be on the PATH and still have no Python behind it.
+$(PYTHON):
+	@for python in python3.11 python3; do \
+	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    $$python -m venv $(VENV) && exit 0; \
+	    rm -rf $(VENV); \
+	    echo "$$python could not make $(VENV). On Debian and Ubuntu: apt install python3-venv" >&2; \
+	    exit 1; \
+	  fi; \
+	done; \
+	echo "rag-jax needs Python 3.11 or newer, as python3.11 or python3 on the PATH." >&2; \
+	exit 1
