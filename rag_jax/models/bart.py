@@ -1,0 +1,255 @@
+"""DEVICE. BART (Lewis et al. 2019), the generator p(y | x, z): encoder, teacher-forced decoder, tied head.
+
+The decoder one token at a time, with its explicit cache, is `rag_jax.models.bart_step`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from rag_jax.models.layers import Attention, FeedForward, layer_norm, scan_layers
+
+POSITION_OFFSET = 2  # BART's learned positions start at row 2: rows 0 and 1 are a leftover of fairseq's padding
+
+
+@dataclasses.dataclass(frozen=True)
+class BartConfig:
+    """Sizes and settings of the generator.
+
+    Attributes:
+      vocab_multiple: the embedding table is padded to a multiple of this many rows (128 suits a TPU's lanes and sharded
+        tables); padded entries never get probability.
+      decoder_start_id: the token that the decoder starts from, in training and in decoding alike.
+      has_logits_bias: hold `final_logits_bias`; released BARTs have it at zero, so it is off unless a checkpoint needs it.
+      init_std: standard deviation of initial embeddings and kernels; 0.02 suits widths of 768 and more, a narrow model
+        needs about width**-0.5, or its attention starts too flat to learn from.
+      dtype: compute dtype; parameters and log-probabilities are always float32.
+      remat: what to recompute in the backward pass: 'none', 'dots', 'full'.
+    """
+
+    vocab_size: int = 50265
+    vocab_multiple: int = 1
+    width: int = 1024
+    encoder_layers: int = 12
+    decoder_layers: int = 12
+    encoder_heads: int = 16
+    decoder_heads: int = 16
+    encoder_hidden: int = 4096
+    decoder_hidden: int = 4096
+    max_positions: int = 1024
+    activation: str = "gelu"
+    layer_norm_epsilon: float = 1e-5
+    scale_embedding: bool = False
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    bos_id: int = 0
+    pad_id: int = 1
+    eos_id: int = 2
+    decoder_start_id: int = 2
+    has_logits_bias: bool = False
+    init_std: float = 0.02
+    dtype: Any = jnp.float32
+    remat: str = "none"
+
+    @property
+    def table_rows(self) -> int:
+        """Rows of the embedding table, padding included."""
+        return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
+
+
+class EncoderLayer(nn.Module):
+    """One post-LayerNorm encoder layer."""
+
+    config: BartConfig
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "R S D"], mask: Bool[Array, "R 1 1 S"], deterministic: bool
+    ) -> tuple[Float[Array, "R S D"], None]:
+        """Attention and feed-forward, each added to its input and normalised after."""
+        c = self.config
+        drop = nn.Dropout(c.dropout)
+        attention = Attention(c.width, c.encoder_heads, c.attention_dropout, c.dtype, c.init_std, name="attention")
+        update = attention(x, x, mask, deterministic)
+        x = layer_norm(c.layer_norm_epsilon, c.dtype, "attention_norm")(x + drop(update, deterministic=deterministic))
+        feed_forward = FeedForward(
+            c.width, c.encoder_hidden, c.activation, c.activation_dropout, c.dtype, c.init_std, name="feed_forward"
+        )
+        update = feed_forward(x, deterministic)
+        x = layer_norm(c.layer_norm_epsilon, c.dtype, "output_norm")(x + drop(update, deterministic=deterministic))
+        return x, None
+
+
+class DecoderLayer(nn.Module):
+    """One post-LayerNorm decoder layer: self-attention, attention to the source, feed-forward.
+
+    The same parameters serve a whole target at once (`__call__`) or one new token against caches (`step`).
+    """
+
+    config: BartConfig
+
+    def setup(self) -> None:
+        """Declares the parts."""
+        c = self.config
+        self.attention = Attention(c.width, c.decoder_heads, c.attention_dropout, c.dtype, c.init_std)
+        self.attention_norm = layer_norm(c.layer_norm_epsilon, c.dtype)
+        self.cross_attention = Attention(c.width, c.decoder_heads, c.attention_dropout, c.dtype, c.init_std)
+        self.cross_attention_norm = layer_norm(c.layer_norm_epsilon, c.dtype)
+        self.feed_forward = FeedForward(c.width, c.decoder_hidden, c.activation, c.activation_dropout, c.dtype, c.init_std)
+        self.output_norm = layer_norm(c.layer_norm_epsilon, c.dtype)
+        self.drop = nn.Dropout(c.dropout)
+
+    def combine(
+        self,
+        x: Float[Array, "R T D"],
+        own: tuple[Array, Array],
+        own_mask: Bool[Array, "R 1 T L"],
+        cross: tuple[Array, Array],
+        cross_mask: Bool[Array, "R 1 1 S"],
+        deterministic: bool,
+    ) -> Float[Array, "R T D"]:
+        """The layer, given the keys and values of both attentions."""
+        update = self.attention.look(x, own, own_mask, deterministic)
+        x = self.attention_norm(x + self.drop(update, deterministic=deterministic))
+        update = self.cross_attention.look(x, cross, cross_mask, deterministic)
+        x = self.cross_attention_norm(x + self.drop(update, deterministic=deterministic))
+        update = self.feed_forward(x, deterministic)
+        return self.output_norm(x + self.drop(update, deterministic=deterministic))
+
+    def __call__(
+        self,
+        x: Float[Array, "R T D"],
+        own_mask: Bool[Array, "#R 1 T T"],
+        encoded: Float[Array, "R S D"],
+        cross_mask: Bool[Array, "R 1 1 S"],
+        deterministic: bool,
+    ) -> tuple[Float[Array, "R T D"], None]:
+        """A whole target, teacher-forced."""
+        own = self.attention.keys_values(x)
+        cross = self.cross_attention.keys_values(encoded)
+        return self.combine(x, own, own_mask, cross, cross_mask, deterministic), None
+
+    def cross_keys_values(self, encoded: Float[Array, "R S D"]) -> tuple[Array, Array]:
+        """Keys and values of the source, computed once for all steps and all beams."""
+        return self.cross_attention.keys_values(encoded)
+
+    def own_keys_values(self, x: Float[Array, "R N D"]) -> tuple[Array, Array]:
+        """Keys and values of new tokens, to be written into the cache."""
+        return self.attention.keys_values(x)
+
+
+class Bart(nn.Module):
+    """The sequence-to-sequence model. `encode`, `decode` and `logits` are used apart."""
+
+    config: BartConfig
+
+    def setup(self) -> None:
+        """Declares the shared embedding and both scanned stacks."""
+        c = self.config
+        init = nn.initializers.normal(c.init_std)
+        rows = c.max_positions + POSITION_OFFSET
+        self.tokens = nn.Embed(c.table_rows, c.width, dtype=c.dtype, embedding_init=init)
+        self.encoder_positions = nn.Embed(rows, c.width, dtype=c.dtype, embedding_init=init)
+        self.decoder_positions = nn.Embed(rows, c.width, dtype=c.dtype, embedding_init=init)
+        self.encoder_embedding_norm = layer_norm(c.layer_norm_epsilon, c.dtype)
+        self.decoder_embedding_norm = layer_norm(c.layer_norm_epsilon, c.dtype)
+        self.drop = nn.Dropout(c.dropout)
+        self.encoder_layers = scan_layers(EncoderLayer, c.encoder_layers, c.remat, broadcast=2)(c)
+        self.decoder_layers = scan_layers(DecoderLayer, c.decoder_layers, c.remat, broadcast=4)(c)
+        if c.has_logits_bias:
+            self.final_logits_bias = self.param("final_logits_bias", nn.initializers.zeros, (c.table_rows,))
+
+    def embed(
+        self, tokens: Int[Array, "R T"], positions: Int[Array, "T"], side: str, deterministic: bool = True
+    ) -> Float[Array, "R T D"]:
+        """Token and position embeddings, normalised. `side` is 'encoder' or 'decoder'."""
+        scale = self.config.width**0.5 if self.config.scale_embedding else 1.0
+        table, norm = (
+            (self.encoder_positions, self.encoder_embedding_norm)
+            if side == "encoder"
+            else (self.decoder_positions, self.decoder_embedding_norm)
+        )
+        x = norm(self.tokens(tokens) * scale + table(positions + POSITION_OFFSET))
+        return self.drop(x, deterministic=deterministic)
+
+    def check_length(self, length: int, what: str) -> None:
+        """Refuses texts past the learned positions, where a lookup would silently repeat the last row."""
+        if length > self.config.max_positions:
+            raise ValueError(f"{what}: {length} tokens, but BART has {self.config.max_positions} positions: cut the text")
+
+    def encode(
+        self, tokens: Int[Array, "R S"], mask: Bool[Array, "R S"], deterministic: bool = True
+    ) -> Float[Array, "R S D"]:
+        """Encodes sources.
+
+        Args:
+          tokens: question and passage joined, see `rag_jax.rag.source`.
+          mask: true on real tokens.
+          deterministic: false turns dropout on (needs the "dropout" key).
+
+        Raises:
+          ValueError: longer than the learned positions.
+        """
+        self.check_length(tokens.shape[1], "source")
+        x = self.embed(tokens, jnp.arange(tokens.shape[1]), "encoder", deterministic)
+        x, _ = self.encoder_layers(x, mask[:, None, None, :], deterministic)
+        return x
+
+    def decode(
+        self,
+        inputs: Int[Array, "R T"],
+        encoded: Float[Array, "R S D"],
+        source_mask: Bool[Array, "R S"],
+        deterministic: bool = True,
+    ) -> Float[Array, "R T D"]:
+        """Teacher-forced decoding: state t has seen inputs 0..t and predicts target t.
+
+        Args:
+          inputs: targets shifted right behind `decoder_start_id` (`shift_right`). Padding needs no mask: it stands at the
+            end, where causal attention cannot see it.
+          encoded: from `encode`.
+          source_mask: true on real source tokens.
+          deterministic: false turns dropout on.
+
+        Raises:
+          ValueError: longer than the learned positions.
+        """
+        length = inputs.shape[1]
+        self.check_length(length, "target")
+        causal = jnp.tril(jnp.ones((1, 1, length, length), bool))
+        x = self.embed(inputs, jnp.arange(length), "decoder", deterministic)
+        x, _ = self.decoder_layers(x, causal, encoded, source_mask[:, None, None, :], deterministic)
+        return x
+
+    def logits(self, states: Float[Array, "*axes D"]) -> Float[Array, "*axes V"]:
+        """Scores over the (padded) vocabulary by the tied embedding, float32; padded entries are at the float minimum."""
+        scores = self.tokens.attend(states).astype(jnp.float32)
+        if self.config.has_logits_bias:
+            scores = scores + self.final_logits_bias
+        if self.config.table_rows > self.config.vocab_size:
+            real = jnp.arange(self.config.table_rows) < self.config.vocab_size
+            scores = jnp.where(real, scores, jnp.finfo(jnp.float32).min)
+        return scores
+
+    def __call__(
+        self,
+        source: Int[Array, "R S"],
+        source_mask: Bool[Array, "R S"],
+        inputs: Int[Array, "R T"],
+        deterministic: bool = True,
+    ) -> Float[Array, "R T V"]:
+        """Encoder, decoder and head in one: float32 logits."""
+        encoded = self.encode(source, source_mask, deterministic)
+        return self.logits(self.decode(inputs, encoded, source_mask, deterministic))
+
+
+def shift_right(targets: Int[Array, "*rows T"], start_id: int) -> Int[Array, "*rows T"]:
+    """The decoder's inputs for these targets: the start token, then all targets but the last."""
+    start = jnp.full((*targets.shape[:-1], 1), start_id, targets.dtype)
+    return jnp.concatenate([start, targets[..., :-1]], axis=-1)
