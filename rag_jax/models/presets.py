@@ -28,7 +28,7 @@ BART_PRESETS: dict[str, BartConfig] = {
     "tiny": BartConfig(
         vocab_size=TINY_VOCAB,
         width=128,
-        encoder_layers=3,
+        encoder_layers=2,
         decoder_layers=2,
         encoder_heads=4,
         decoder_heads=4,

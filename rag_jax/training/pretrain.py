@@ -1,0 +1,268 @@
+"""HOST. From nothing to a retriever and a reader: what `configs/world_pretrain.py` runs.
+
+The paper starts from a trained DPR and a trained BART. Here both are made from the training countries alone: the tokenizer
+from their passages, the towers by contrastive training, the generator by reading counterfactual passages that grow longer
+in stages. Every part is saved when it is done, and a part that is there is not made again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int
+from transformers import PreTrainedTokenizerFast
+
+from rag_jax.models.bart import Bart, BartConfig
+from rag_jax.models.bert import Bert, BertConfig
+from rag_jax.models.weights import load_params, save_params
+from rag_jax.rag.source import SPECIALS
+from rag_jax.text.tokens import Tokenizers, load_tokenizer, train_tokenizer, trim
+from rag_jax.text.world_facts import EDITIONS, Counterfactuals, split_of, world_passages, world_questions
+from rag_jax.training.contrastive import tower_loss
+from rag_jax.training.optimizer import make_optimizer, make_rules
+from rag_jax.training.reader import reader_exact, reader_loss
+from rag_jax.types import Passage
+
+EDITION = "2020"
+QUESTION_WIDTH, TARGET_WIDTH = 24, 16  # tokens; the reader's longer examples are left out
+PASSAGE_WIDTH = 112  # tokens of a passage in the towers' training; longer ones are cut
+Log = Callable[[dict[str, Any]], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReaderStage:
+    """One stage of the reader's curriculum.
+
+    Attributes:
+      steps: number of batches.
+      batch_size: examples in each.
+      facts: the least and the most facts that a passage states.
+      width: source tokens; one shape a stage is compiled, examples that do not fit are left out.
+    """
+
+    steps: int
+    batch_size: int
+    facts: tuple[int, int]
+    width: int
+
+
+def make_tokenizer(vocab_size: int, seed: int, made_up: int = 20_000) -> PreTrainedTokenizerFast:
+    """The tokenizer, from the training countries' passages of both editions and `made_up` counterfactual ones.
+
+    Invented names keep it from spending its pieces on the names of the training countries.
+    """
+    texts = [
+        f"{p.passage.title} {p.passage.text}"
+        for edition in EDITIONS
+        for p in world_passages(edition)
+        if split_of(p.country) == "train"
+    ]
+    source, rng = Counterfactuals(EDITION), np.random.default_rng(seed)
+    examples = (source.sample(rng) for _ in range(made_up))
+    texts += [f"{e.question} {e.title} {e.text}" for e in examples]
+    return train_tokenizer(texts, vocab_size)
+
+
+def tower_batches(
+    tokenizers: Tokenizers, seed: int, groups: int
+) -> Iterator[tuple[Int[np.ndarray, "B Q"], Int[np.ndarray, "B P"]]]:
+    """Questions with their passages, several on each country: a country's other passages are hard negatives.
+
+    Real training questions and passages make a third of the groups, counterfactual ones the rest.
+    """
+    rng, source = np.random.default_rng(seed), Counterfactuals(EDITION)
+    texts = {p.passage.id: p.passage for p in world_passages(EDITION)}
+    by_country: dict[str, list[Any]] = {}
+    for item in world_questions(EDITION, "train"):
+        by_country.setdefault(item.country, []).append(item)
+    countries = sorted(by_country)
+    while True:
+        questions, passages, seen = [], [], set()
+        for country in rng.choice(countries, groups // 3, replace=False):
+            for index in rng.permutation(len(by_country[country])):
+                item = by_country[country][index]
+                gold = item.question.positive_ids[0]
+                if gold not in seen:
+                    seen.add(gold)
+                    questions.append(item.question.text)
+                    passages.append(texts[gold])
+        while len(questions) < groups * 8:
+            for example in source.sample_group(rng, facts=(2, 5)):
+                questions.append(example.question)
+                passages.append(Passage("", example.title, example.text))
+        count = groups * 8
+        yield (
+            widen(tokenizers.questions(questions[:count]), QUESTION_WIDTH, tokenizers.retriever.pad_token_id),
+            widen(tokenizers.passages(passages[:count]), PASSAGE_WIDTH, tokenizers.retriever.pad_token_id),
+        )
+
+
+def reader_batches(
+    tokenizers: Tokenizers, seed: int, stage: ReaderStage
+) -> Iterator[tuple[Int[np.ndarray, "B Q"], Int[np.ndarray, "B P"], Int[np.ndarray, "B T"]]]:
+    """Counterfactual questions, passages and answers for one stage."""
+    rng, source = np.random.default_rng(seed), Counterfactuals(EDITION)
+    pad = tokenizers.generator.pad_token_id
+    drawn = 2 * stage.batch_size
+    while True:
+        examples = [source.sample(rng, stage.facts) for _ in range(drawn)]
+        question = tokenizers.source_questions([e.question for e in examples])
+        passage = tokenizers.source_passages([Passage("", e.title, e.text) for e in examples])
+        target = tokenizers.targets([e.answer for e in examples])
+        asked, read, said = ((rows != pad).sum(-1) for rows in (question, passage, target))
+        fits = (asked + read + SPECIALS <= stage.width) & (asked <= QUESTION_WIDTH) & (said <= TARGET_WIDTH)
+        rows = np.flatnonzero(fits)[: stage.batch_size]
+        if len(rows) == stage.batch_size:
+            yield (
+                widen(question[rows], QUESTION_WIDTH, pad),
+                widen(passage[rows], stage.width - SPECIALS, pad),
+                widen(target[rows], TARGET_WIDTH, pad),
+            )
+
+
+def widen(rows: Int[np.ndarray, "N L"], width: int, pad_id: int) -> Int[np.ndarray, "N M"]:
+    """Rows cut or padded to `width` columns."""
+    rows = rows[:, :width]
+    return np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=pad_id)
+
+
+def train_towers(
+    config: BertConfig, tokenizers: Tokenizers, *, steps: int, groups: int, learning_rate: float, seed: int, log: Log
+) -> dict[str, Any]:
+    """Both towers from random weights; returns {'question_encoder', 'passage_encoder'}."""
+    keys = jax.random.split(jax.random.key(seed))
+    init = functools.partial(Bert(config).init, tokens=jnp.ones((1, 8), jnp.int32))
+    params = {"question_encoder": init(keys[0])["params"], "passage_encoder": init(keys[1])["params"]}
+    # Both towers start alike: a word then means the same on both sides, and learning to match names starts at once.
+    params["question_encoder"] = params["passage_encoder"]
+    rules = make_rules(learning_rate=learning_rate, steps=steps, schedule="cosine", warmup_steps=min(100, steps))
+    optimizer = make_optimizer(rules, clip_norm=1.0, weight_decay=0.01, b2=0.98)
+
+    @jax.jit
+    def step(params: Any, state: Any, questions: Array, passages: Array) -> tuple[Any, Any, dict[str, Array]]:
+        rows = jnp.arange(questions.shape[0])
+        gradient, report = jax.grad(tower_loss, has_aux=True)(params, config, questions, passages, rows)
+        updates, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state, report
+
+    state = optimizer.init(params)
+    begin, kept = time.monotonic(), []
+    for number, batch in zip(range(1, steps + 1), tower_batches(tokenizers, seed, groups), strict=False):
+        params, state, report = step(params, state, *batch)
+        kept.append(report)
+        if number % 100 == 0 or number == steps:
+            log({"part": "towers", "step": number, **means(kept), "seconds": round(time.monotonic() - begin)})
+            kept = []
+    log({"part": "towers", "split": "validation", **tower_recall(params, config, tokenizers, "validation")})
+    return params
+
+
+def tower_recall(
+    params: Any, config: BertConfig, tokenizers: Tokenizers, split: str, ks: tuple[int, ...] = (1, 5)
+) -> dict[str, float]:
+    """Share of a split's questions whose gold passage is among the k best of the whole edition, exact search."""
+    passages = [p.passage for p in world_passages(EDITION)]
+    questions = [q.question for q in world_questions(EDITION, split)]
+    encode = jax.jit(lambda p, tokens: Bert(config).apply({"params": p}, tokens))
+
+    def vectors(tower: str, rows: np.ndarray) -> np.ndarray:
+        return np.concatenate([encode(params[tower], rows[i : i + 256]) for i in range(0, len(rows), 256)])
+
+    scores = vectors("question_encoder", tokenizers.questions([q.text for q in questions]))
+    scores = scores @ vectors("passage_encoder", tokenizers.passages(passages)).T
+    gold = np.array([int(q.positive_ids[0].rpartition("-")[2]) - 1 for q in questions])
+    rank = (scores > np.take_along_axis(scores, gold[:, None], 1)).sum(1)
+    return {f"recall_at_{k}": float((rank < k).mean()) for k in ks}
+
+
+def train_reader(
+    config: BartConfig,
+    tokenizers: Tokenizers,
+    *,
+    stages: tuple[ReaderStage, ...],
+    learning_rate: float,
+    seed: int,
+    log: Log,
+    save: Callable[[int, Any], None] = lambda stage, params: None,
+    params: Any = None,
+    first_stage: int = 0,
+) -> Any:
+    """The generator through all stages, one optimiser and one learning-rate schedule over them together.
+
+    Args:
+      config: the generator's sizes.
+      tokenizers: its tokenizer with limits.
+      stages: the curriculum.
+      learning_rate: its peak.
+      seed: of weights and examples.
+      log: takes one record at a time.
+      save: called with each finished stage's number and parameters.
+      params: weights to start from; random when not given.
+      first_stage: stages before it are left out.
+    """
+    config = dataclasses.replace(config, dropout=0.0)
+    if params is None:
+        one, some = jnp.ones((1, 8), jnp.int32), jnp.ones((1, 8), bool)
+        params = Bart(config).init(jax.random.key(seed), one, some, one)["params"]
+    total = sum(stage.steps for stage in stages[first_stage:])
+    rules = make_rules(learning_rate=learning_rate, steps=total, schedule="cosine", warmup_steps=min(200, total))
+    optimizer = make_optimizer(rules, clip_norm=1.0, weight_decay=0.01, b2=0.98)
+
+    @functools.partial(jax.jit, static_argnames="width", donate_argnums=(0, 1))
+    def step(params: Any, state: Any, question: Array, passage: Array, target: Array, width: int) -> Any:
+        loss = functools.partial(reader_loss, config=config, width=width)
+        gradient, report = jax.grad(loss, has_aux=True)(params, question=question, passage=passage, target=target)
+        updates, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state, report
+
+    state, begin = optimizer.init(params), time.monotonic()
+    for index, stage in list(enumerate(stages))[first_stage:]:
+        kept = []
+        batches = reader_batches(tokenizers, seed + index, stage)
+        for number, (question, passage, target) in zip(range(1, stage.steps + 1), batches, strict=False):
+            params, state, report = step(params, state, question, passage, target, stage.width)
+            kept.append(report)
+            if number % 100 == 0 or number == stage.steps:
+                seconds = round(time.monotonic() - begin)
+                log({"part": "reader", "stage": index, "step": number, **means(kept), "seconds": seconds})
+                kept = []
+        log({"part": "reader", "stage": index, "split": "validation", **reader_accuracy(params, config, tokenizers)})
+        save(index, params)
+    return params
+
+
+def reader_accuracy(params: Any, config: BartConfig, tokenizers: Tokenizers, split: str = "validation") -> dict[str, float]:
+    """Share of a split's real questions that greedy decoding answers to the letter, given their gold passage."""
+    texts = {p.passage.id: p.passage for p in world_passages(EDITION)}
+    items = world_questions(EDITION, split)
+    pad = tokenizers.generator.pad_token_id
+    question = trim(tokenizers.source_questions([i.question.text for i in items]), pad, 8)
+    passage = tokenizers.source_passages([texts[i.question.positive_ids[0]] for i in items])
+    target = trim(tokenizers.targets([i.question.answers[0] for i in items]), pad, 8)
+    width = question.shape[1] + passage.shape[1] + 3
+    exact = jax.jit(functools.partial(reader_exact, config=config, width=width))
+    right = np.concatenate(
+        [
+            exact(params, question=question[i : i + 128], passage=passage[i : i + 128], target=target[i : i + 128])
+            for i in range(0, len(items), 128)
+        ]
+    )
+    by_relation: dict[str, list[bool]] = {}
+    for item, ok in zip(items, right, strict=True):
+        by_relation.setdefault(item.relation, []).append(bool(ok))
+    return {"exact": float(right.mean())} | {f"exact/{r}": float(np.mean(v)) for r, v in sorted(by_relation.items())}
+
+
+def means(records: list[dict[str, Array]]) -> dict[str, float]:
+    """The mean of every figure over some steps."""
+    return {name: round(float(np.mean([r[name] for r in records])), 4) for name in records[0]}
