@@ -9,7 +9,7 @@
     --config.freeze='["layers/.{1,2}/bias"]'      a list, for a regex that holds a comma
     --config.eval.k=none                          the empty value of an optional field
 
-A main is `_CONFIG = define_flag()`, `app.run(main, flags_parser=parse_flags)`, and in it `from_flag(_CONFIG)`.
+The flags themselves are `rag_jax.flags`.
 """
 
 # No `from __future__ import annotations`: config_flags picks a field's parser by its type, which must not be a string.
@@ -19,7 +19,6 @@ import difflib
 import json
 import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -53,7 +52,7 @@ class _Group:
         if "_frozen" in self.__dict__:
             raise ConfigError(f"{name}: the configuration is final; make another with dataclasses.replace")
         if name not in self.__dataclass_fields__:
-            raise ConfigError(_unknown(name, list(self.__dataclass_fields__), prefix=f"{type(self).__name__}."))
+            raise ConfigError(unknown_field(name, list(self.__dataclass_fields__), prefix=f"{type(self).__name__}."))
         super().__setattr__(name, value)
 
 
@@ -95,7 +94,7 @@ class ModelConfig(_Group):
 class IndexConfig(_Group):
     """The passage index. `directory`: '' = build it inside the run directory."""
 
-    backend: str = _one_of("scann", "device", "bm25")
+    backend: str = _one_of("scann", "exact")
     directory: str = ""
 
 
@@ -138,16 +137,38 @@ class EvalConfig(_Group):
 
 
 @dataclasses.dataclass
+class PretrainConfig(_Group):
+    """Making the tiny model from nothing (recipe 'world_pretrain'): batches of each stage, see training/pretrain.py.
+
+    Attributes:
+      tower_groups: countries in a batch of the towers, eight passages each.
+      one_fact_steps, three_fact_steps, whole_steps: the reader's stages, passages growing longer.
+      reader_batch_size: examples in a batch of the reader.
+    """
+
+    tower_steps: int = _within(1500, 1)
+    tower_groups: int = _within(16, 1)
+    tower_learning_rate: float = _within(1e-3, 0)
+    one_fact_steps: int = _within(2500, 1)
+    three_fact_steps: int = _within(1500, 1)
+    whole_steps: int = _within(3000, 1)
+    reader_batch_size: int = _within(64, 1)
+    reader_learning_rate: float = _within(1.5e-3, 0)
+
+
+@dataclasses.dataclass
 class Config(_Group):
     """One experiment.
 
     Attributes:
+      recipe: what train.py runs: 'rag' trains a RAG, 'world_pretrain' makes the tiny model that it starts from.
       variant: which marginal of the paper, RAG-Sequence or RAG-Token.
       retriever: 'none' = closed book: the generator sees the question alone, and k is 1.
       k: passages for each question.
       freeze: parameter groups that are not trained, by name (question_encoder, generator) or as regexes of paths.
     """
 
+    recipe: str = _one_of("rag", "world_pretrain")
     variant: str = _one_of("sequence", "token")
     retriever: str = _one_of("dpr", "none")
     k: int = _within(5, 1)
@@ -158,6 +179,7 @@ class Config(_Group):
     index: IndexConfig = dataclasses.field(default_factory=IndexConfig)
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    pretrain: PretrainConfig = dataclasses.field(default_factory=PretrainConfig)
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
 
 
@@ -171,11 +193,11 @@ def _schema(group: type = Config, prefix: str = "") -> dict[str, dataclasses.Fie
     return found
 
 
-_FIELDS = _schema()
-_LEAVES = [path for path, field in _FIELDS.items() if not dataclasses.is_dataclass(field.type)]
+FIELDS = _schema()
+LEAVES = [path for path, field in FIELDS.items() if not dataclasses.is_dataclass(field.type)]
 
 
-def _unknown(path: str, known: Sequence[str], prefix: str = "config.") -> str:
+def unknown_field(path: str, known: Sequence[str], prefix: str = "config.") -> str:
     """The message for a name that is none: the nearest by the whole path or by its last part."""
 
     def likeness(other: str) -> float:
@@ -207,9 +229,9 @@ def _build(path: str, group: type, values: Any) -> Any:
     known = {}
     for name, value in values.items():
         inner = f"{path}.{name}" if path else str(name)
-        if inner not in _FIELDS:
-            raise ConfigError(_unknown(inner, list(_FIELDS)))
-        type_ = _FIELDS[inner].type
+        if inner not in FIELDS:
+            raise ConfigError(unknown_field(inner, list(FIELDS)))
+        type_ = FIELDS[inner].type
         known[name] = (_build if dataclasses.is_dataclass(type_) else _typed)(inner, type_, value)
     return group(**known)
 
@@ -234,8 +256,8 @@ def from_json(text: str) -> Config:
 
 
 def _check(config: Config) -> None:
-    for path in _LEAVES:
-        value, meta = get(config, path), _FIELDS[path].metadata
+    for path in LEAVES:
+        value, meta = get(config, path), FIELDS[path].metadata
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"config.{path}: {value} is not a finite number")
         if "choices" in meta and value not in meta["choices"]:
@@ -287,10 +309,10 @@ def get(config: Config, path: str) -> Any:
 def update(config: Config, values: Mapping[str, Any]) -> Config:
     """Sets dotted path -> value in place, in the form that `parse_arg` returns, and gives `config` back."""
     for path, value in values.items():
-        if path not in _FIELDS:
-            raise ConfigError(_unknown(path, list(_FIELDS)))
+        if path not in FIELDS:
+            raise ConfigError(unknown_field(path, list(FIELDS)))
         parent, _, name = path.rpartition(".")
-        setattr(get(config, parent) if parent else config, name, _typed(path, _FIELDS[path].type, value))
+        setattr(get(config, parent) if parent else config, name, _typed(path, FIELDS[path].type, value))
     return config
 
 
@@ -342,59 +364,16 @@ def parse_arg(arg: str, also: Sequence[str] = ()) -> dict[str, Any]:
     last = ""
     for piece in filter(None, (part.strip() for part in arg.split(","))):
         name, equals, text = piece.partition("=")
-        if not equals and last and _FIELDS.get(last) and _FIELDS[last].type is Names:
+        if not equals and last and FIELDS.get(last) and FIELDS[last].type is Names:
             found[last] += (piece,)
             continue
-        if name not in also and name not in _LEAVES:
-            raise ConfigError(_unknown(name, [*also, *_LEAVES]))
+        if name not in also and name not in LEAVES:
+            raise ConfigError(unknown_field(name, [*also, *LEAVES]))
         if not equals or name in found:
             raise ConfigError(f"config.{name}: {'given twice' if equals else 'needs a value, as in ' + name + '=...'}")
         try:
-            found[name] = text if name in also else _PARSERS[_FIELDS[name].type].parse(text)
+            found[name] = text if name in also else _PARSERS[FIELDS[name].type].parse(text)
         except ValueError as error:
             raise ConfigError(f"config.{name}: {text!r}: {error}") from None
         last = name
     return found
-
-
-def define_flag(flag_values: flags.FlagValues = flags.FLAGS, argv: list[str] | None = None) -> flags.FlagHolder:
-    """Defines `--config` and its overrides. `argv` is for tests; the command line is sys.argv."""
-    text = "Experiment file, with its arguments after a colon: configs/world.py:variant=token,k=10"
-    return config_flags.DEFINE_config_file("config", None, text, flag_values=flag_values, sys_argv=argv)
-
-
-def from_flag(holder: flags.FlagHolder | flags.Flag) -> Config:
-    """The final configuration behind `define_flag`'s holder, once flags are parsed."""
-    config = holder.value
-    if config is None:
-        raise ConfigError("--config is needed: an experiment file, as in --config=configs/world.py")
-    if not isinstance(config, Config):
-        # config_flags keeps the failure to read a file inside the value, until somebody looks.
-        reason = getattr(config, "__dict__", {}).get("_error", "its get_config() returned no rag_jax.config.Config")
-        raise ConfigError(f"--config: {reason}")
-    return finalise(config)
-
-
-def parse_flags(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
-    """For `absl.app.run(main, flags_parser=parse_flags)`: returns the arguments that are no flags.
-
-    A mistake in the command line or in the configuration, up to what `finalise` finds, ends in one message and exit
-    code 2 before main starts.
-    """
-    try:
-        for argument in flag_values.read_flags_from_files(list(argv), force_gnu=False)[1:]:
-            override = re.match(r"--?(?:no)?config\.([^=]*)", argument)
-            if override and override[1] not in _LEAVES:
-                if override[1] in _FIELDS:
-                    raise ConfigError(f"config.{override[1]}: a group; set one of its fields")
-                raise ConfigError(_unknown(override[1], list(_FIELDS)))
-        rest = flag_values(list(argv))
-        from_flag(flag_values["config"])
-        return rest
-    except (flags.Error, ConfigError, OSError) as error:
-        # config_flags wraps what get_config raised in a traceback's text; the first cause says it best.
-        cause: BaseException | None = error
-        while cause := cause.__cause__ or cause.__context__:
-            error = cause if isinstance(cause, ConfigError) else error
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)

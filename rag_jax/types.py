@@ -7,6 +7,9 @@ S source tokens (question and passage joined), T target tokens, V vocabulary, D 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
+
+import flax.struct
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,3 +42,56 @@ class Question:
     text: str
     answers: tuple[str, ...] = ()
     positive_ids: tuple[str, ...] = ()
+
+
+@flax.struct.dataclass
+class Batch:
+    """What one training step or one decoding call reads: B questions with their K retrieved passages.
+
+    Attributes:
+      question: int32 [B,Q], the question for the question encoder.
+      source_question: int32 [B,Q'], the question for the generator, without special tokens.
+      passages: int32 [B,K,P], the passages for the generator, without outer special tokens; padding where none was found.
+      vectors: float32 [B,K,D], the passages' stored vectors.
+      valid: bool [B,K], whether a passage was found.
+      target: int32 [B,T], the answer with its end token; None when decoding.
+      weight: float32 [B], each question's weight in the loss; 0 for a row that only fills the batch up; None when decoding.
+    """
+
+    question: Any
+    source_question: Any
+    passages: Any
+    vectors: Any
+    valid: Any
+    target: Any = None
+    weight: Any = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """A passage that an answer came from.
+
+    Attributes:
+      passage: id, title and text.
+      prior: p(z|x), how well the retriever thought it fits the question.
+      posterior: p(z|x,y), how much of the answer it accounts for.
+    """
+
+    passage: Passage
+    prior: float
+    posterior: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer and where it came from.
+
+    Attributes:
+      text: the answer.
+      logprob: log p(y|x), the passages summed out.
+      sources: the retrieved passages, best prior first.
+    """
+
+    text: str
+    logprob: float
+    sources: tuple[Source, ...]

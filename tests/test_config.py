@@ -6,7 +6,7 @@ import sys
 import pytest
 from absl import flags
 
-from rag_jax import config as rag_config
+from rag_jax import flags as rag_flags
 from rag_jax.config import Config, ConfigError, finalise, from_dict, from_json, parse_arg, to_json, update
 
 EXPERIMENT = """
@@ -27,9 +27,9 @@ def experiment(tmp_path):
 def from_command_line(*arguments):
     argv = ["train.py", *arguments]
     values = flags.FlagValues()
-    holder = rag_config.define_flag(values, argv)
-    rest = rag_config.parse_flags(argv, values)
-    return rag_config.from_flag(holder), rest[1:]
+    holder = rag_flags.define_flag(values, argv)
+    rest = rag_flags.parse_flags(argv, values)
+    return rag_flags.from_flag(holder), rest[1:]
 
 
 def complaint(capsys, *arguments):
@@ -121,9 +121,9 @@ def test_a_missing_experiment_file_is_named(capsys):
 def test_a_main_needs_three_lines(experiment, tmp_path):
     (tmp_path / "main.py").write_text(
         "from absl import app\n"
-        "from rag_jax import config\n"
-        "CONFIG = config.define_flag()\n"
-        "app.run(lambda argv: print(config.from_flag(CONFIG).k), flags_parser=config.parse_flags)\n"
+        "from rag_jax import flags\n"
+        "CONFIG = flags.define_flag()\n"
+        "app.run(lambda argv: print(flags.from_flag(CONFIG).k), flags_parser=flags.parse_flags)\n"
     )
     command = [sys.executable, str(tmp_path / "main.py"), experiment]
     good, bad = (

@@ -18,18 +18,21 @@ MAX_LINES = 400
 
 # A room, and what it may import from outside itself. A module belongs to the longest row that it lies under.
 LIBRARY = tuple(f"rag_jax.{name}" for name in ("types", "config", "sharding", "text", "models", "index", "rag"))
-EXPERIMENT = ("rag_jax.config", "rag_jax.training", "rag_jax.evaluation")
+EXPERIMENT = ("rag_jax.config", "rag_jax.flags", "rag_jax.training", "rag_jax.evaluation")
 MAY_IMPORT = {
     "rag_jax.types": (),
     "rag_jax.config": (),
+    "rag_jax.flags": ("rag_jax.config",),
     "rag_jax.sharding": (),
     "rag_jax.rag.marginal": (),
     "rag_jax.text": ("rag_jax.types",),
     "rag_jax.models": ("rag_jax.types",),
     "rag_jax.index": ("rag_jax.types", "rag_jax.sharding", "rag_jax.models", "rag_jax.text"),
     "rag_jax.rag": LIBRARY,
-    "rag_jax.training": LIBRARY,
-    "rag_jax.evaluation": LIBRARY,
+    "rag_jax.experiment": LIBRARY,
+    "rag_jax.training": (*LIBRARY, "rag_jax.experiment"),
+    "rag_jax.evaluation": (*LIBRARY, "rag_jax.experiment"),
+    "rag_jax.cli": (*LIBRARY, "rag_jax.experiment", "rag_jax.training", "rag_jax.evaluation"),
     "train": EXPERIMENT,
     "eval": EXPERIMENT,
     "configs": ("rag_jax.config",),

@@ -47,13 +47,13 @@ class ReaderStage:
       steps: number of batches.
       batch_size: examples in each.
       facts: the least and the most facts that a passage states.
-      width: source tokens; one shape a stage is compiled, examples that do not fit are left out.
+      widths: source tokens, ascending. A batch holds examples of one width; one that fits none is left out.
     """
 
     steps: int
     batch_size: int
     facts: tuple[int, int]
-    width: int
+    widths: tuple[int, ...]
 
 
 def make_tokenizer(vocab_size: int, seed: int, made_up: int = 20_000) -> PreTrainedTokenizerFast:
@@ -109,25 +109,28 @@ def tower_batches(
 
 def reader_batches(
     tokenizers: Tokenizers, seed: int, stage: ReaderStage
-) -> Iterator[tuple[Int[np.ndarray, "B Q"], Int[np.ndarray, "B P"], Int[np.ndarray, "B T"]]]:
-    """Counterfactual questions, passages and answers for one stage."""
+) -> Iterator[tuple[int, Int[np.ndarray, "B Q"], Int[np.ndarray, "B P"], Int[np.ndarray, "B T"]]]:
+    """Counterfactual questions, passages and answers for one stage, each batch with its source width."""
     rng, source = np.random.default_rng(seed), Counterfactuals(EDITION)
     pad = tokenizers.generator.pad_token_id
-    drawn = 2 * stage.batch_size
+    pools: dict[int, list[Any]] = {width: [] for width in stage.widths}
     while True:
-        examples = [source.sample(rng, stage.facts) for _ in range(drawn)]
-        question = tokenizers.source_questions([e.question for e in examples])
+        examples = [source.sample(rng, stage.facts) for _ in range(stage.batch_size)]
+        question = widen(tokenizers.source_questions([e.question for e in examples]), stage.widths[-1], pad)
         passage = tokenizers.source_passages([Passage("", e.title, e.text) for e in examples])
-        target = tokenizers.targets([e.answer for e in examples])
+        passage = widen(passage, tokenizers.max_passage, pad)
+        target = widen(tokenizers.targets([e.answer for e in examples]), tokenizers.max_target, pad)
         asked, read, said = ((rows != pad).sum(-1) for rows in (question, passage, target))
-        fits = (asked + read + SPECIALS <= stage.width) & (asked <= QUESTION_WIDTH) & (said <= TARGET_WIDTH)
-        rows = np.flatnonzero(fits)[: stage.batch_size]
-        if len(rows) == stage.batch_size:
-            yield (
-                widen(question[rows], QUESTION_WIDTH, pad),
-                widen(passage[rows], stage.width - SPECIALS, pad),
-                widen(target[rows], TARGET_WIDTH, pad),
-            )
+        for row in range(len(examples)):
+            width = next((w for w in stage.widths if asked[row] + read[row] + SPECIALS <= w), None)
+            if width is not None and asked[row] <= QUESTION_WIDTH and said[row] <= TARGET_WIDTH:
+                pools[width].append((question[row], passage[row], target[row]))
+        for width, pool in pools.items():
+            if len(pool) >= stage.batch_size:
+                rows, pools[width] = pool[: stage.batch_size], pool[stage.batch_size :]
+                columns = (np.stack(column) for column in zip(*rows, strict=True))
+                shapes = (QUESTION_WIDTH, width - SPECIALS, TARGET_WIDTH)
+                yield (width, *(widen(c, w, pad) for c, w in zip(columns, shapes, strict=True)))
 
 
 def widen(rows: Int[np.ndarray, "N L"], width: int, pad_id: int) -> Int[np.ndarray, "N M"]:
@@ -163,12 +166,12 @@ def train_towers(
         if number % 100 == 0 or number == steps:
             log({"part": "towers", "step": number, **means(kept), "seconds": round(time.monotonic() - begin)})
             kept = []
-    log({"part": "towers", "split": "validation", **tower_recall(params, config, tokenizers, "validation")})
+    log({"part": "towers", "step": steps, "split": "validation", **tower_recall(params, config, tokenizers)})
     return params
 
 
 def tower_recall(
-    params: Any, config: BertConfig, tokenizers: Tokenizers, split: str, ks: tuple[int, ...] = (1, 5)
+    params: Any, config: BertConfig, tokenizers: Tokenizers, split: str = "validation", ks: tuple[int, ...] = (1, 5)
 ) -> dict[str, float]:
     """Share of a split's questions whose gold passage is among the k best of the whole edition, exact search."""
     passages = [p.passage for p in world_passages(EDITION)]
@@ -194,8 +197,6 @@ def train_reader(
     seed: int,
     log: Log,
     save: Callable[[int, Any], None] = lambda stage, params: None,
-    params: Any = None,
-    first_stage: int = 0,
 ) -> Any:
     """The generator through all stages, one optimiser and one learning-rate schedule over them together.
 
@@ -206,15 +207,12 @@ def train_reader(
       learning_rate: its peak.
       seed: of weights and examples.
       log: takes one record at a time.
-      save: called with each finished stage's number and parameters.
-      params: weights to start from; random when not given.
-      first_stage: stages before it are left out.
+      save: called with the stage's number and the parameters, every 500 steps and at its end.
     """
     config = dataclasses.replace(config, dropout=0.0)
-    if params is None:
-        one, some = jnp.ones((1, 8), jnp.int32), jnp.ones((1, 8), bool)
-        params = Bart(config).init(jax.random.key(seed), one, some, one)["params"]
-    total = sum(stage.steps for stage in stages[first_stage:])
+    ids, real = jnp.ones((1, 8), jnp.int32), jnp.ones((1, 8), bool)
+    params = Bart(config).init(jax.random.key(seed), ids, real, ids)["params"]
+    total = sum(stage.steps for stage in stages)
     rules = make_rules(learning_rate=learning_rate, steps=total, schedule="cosine", warmup_steps=min(200, total))
     optimizer = make_optimizer(rules, clip_norm=1.0, weight_decay=0.01, b2=0.98)
 
@@ -226,18 +224,20 @@ def train_reader(
         return optax.apply_updates(params, updates), state, report
 
     state, begin = optimizer.init(params), time.monotonic()
-    for index, stage in list(enumerate(stages))[first_stage:]:
+    for index, stage in enumerate(stages):
         kept = []
         batches = reader_batches(tokenizers, seed + index, stage)
-        for number, (question, passage, target) in zip(range(1, stage.steps + 1), batches, strict=False):
-            params, state, report = step(params, state, question, passage, target, stage.width)
+        for number, (width, question, passage, target) in zip(range(1, stage.steps + 1), batches, strict=False):
+            params, state, report = step(params, state, question, passage, target, width)
             kept.append(report)
             if number % 100 == 0 or number == stage.steps:
                 seconds = round(time.monotonic() - begin)
                 log({"part": "reader", "stage": index, "step": number, **means(kept), "seconds": seconds})
                 kept = []
-        log({"part": "reader", "stage": index, "split": "validation", **reader_accuracy(params, config, tokenizers)})
-        save(index, params)
+            if number % 500 == 0 or number == stage.steps:
+                figures = reader_accuracy(params, config, tokenizers)
+                log({"part": "reader", "stage": index, "step": number, "split": "validation", **figures})
+                save(index, params)
     return params
 
 

@@ -8,6 +8,8 @@ import pytest
 from rag_jax.index.exact import ExactSearcher
 from rag_jax.index.scann import ScannSearcher, ScannSettings
 
+pytest.importorskip("scann", reason="ScaNN has wheels for Linux only")
+
 TREE = ScannSettings(leaves=16, leaves_to_search=2, dims_per_block=2, reorder=40)
 
 

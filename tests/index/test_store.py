@@ -15,6 +15,8 @@ from rag_jax.index.store import build_index, open_index
 from rag_jax.text.table import PassageTable
 from rag_jax.types import Passage
 
+pytest.importorskip("scann", reason="ScaNN has wheels for Linux only")
+
 COUNT, DIM = 60, 8
 ENCODER, OTHER = "e" * 64, "0" * 64
 PASSAGES = [Passage(f"p{n}", f"Title {n}", f"text {n}") for n in range(COUNT)]

@@ -1,0 +1,34 @@
+"""HOST. World Facts: the main job in miniature, minutes on two CPU cores.
+
+    python train.py --config=configs/world.py:variant=sequence --workdir=runs/world/sequence
+    python train.py --config=configs/world.py:variant=token --workdir=runs/world/token
+    python train.py --config=configs/world.py:variant=closed_book --workdir=runs/world/closed_book
+    python eval.py --workdir=runs/world
+
+Starts from the weights that ship with the package and trains on the training countries' questions of the 2020 edition.
+`variant=closed_book` trains the same generator as long without passages. Expected results: the README's table.
+"""
+
+from rag_jax.config import Config, parse_arg, update
+
+
+def get_config(arg: str = "") -> Config:
+    """The configuration; `arg` sets fields, as in `configs/world.py:variant=token,k=10`."""
+    config = Config()
+    config.k = 5
+    config.data.max_question_tokens = 32
+    config.data.max_passage_tokens = 112
+    config.data.max_source_tokens = 128
+    config.data.max_target_tokens = 24
+    config.model.dropout = 0.0
+    config.optimizer.learning_rate = 1e-4
+    config.optimizer.warmup_steps = 10
+    config.optimizer.clip_norm = 1.0
+    config.optimizer.label_smoothing = 0.0
+    config.train.batch_size = 16
+    config.train.steps = 100
+    config.train.checkpoint_every = 50
+    values = parse_arg(arg)
+    if values.get("variant") == "closed_book":
+        values |= {"variant": "sequence", "retriever": "none", "k": 1}
+    return update(config, values)

@@ -1,0 +1,52 @@
+"""HOST. The hot swap (paper, section 4.5): one trained model, two indexes, and the knowledge changes with the index."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+from rag_jax.config import Config
+from rag_jax.evaluation.answers import score
+from rag_jax.experiment import Parts, passage_index
+from rag_jax.rag.answer import answer
+from rag_jax.rag.retrieve import Retriever
+from rag_jax.text.datasets import Collection
+from rag_jax.text.world_facts import EDITIONS, leader_questions, world_passages
+
+
+def hot_swap(
+    params: dict[str, Any], parts: Parts, config: Config, directory: str | os.PathLike[str]
+) -> dict[str, dict[str, float]]:
+    """Asks for every leader that changed between the editions, with each edition as the index.
+
+    Args:
+      params: the trained parameters; nothing is trained here.
+      parts: sizes, tokenizers and the passage encoder.
+      config: of the run.
+      directory: where the editions' indexes are made.
+
+    Returns:
+      {'2016_index': {'2016_leaders': EM, '2020_leaders': EM}, '2020_index': ..., 'questions': how many}.
+    """
+    truths = {e: [item.question for item in leader_questions(e)] for e in EDITIONS}
+    table: dict[str, Any] = {}
+    for edition in EDITIONS:
+        collection = Collection([item.passage for item in world_passages(edition)], (), ())
+        swapped = dataclasses.replace(parts, collection=collection)
+        index = passage_index(swapped, pathlib.Path(directory) / f"index-{edition}", config.index.backend)
+        questions = truths[edition]
+        answers = answer(
+            params,
+            parts.arch,
+            parts.tokenizers,
+            Retriever(index, parts.tokenizers, config.eval.k),
+            [q.text for q in questions],
+            variant=config.variant,
+            batch_size=config.eval.batch_size,
+            max_source=config.data.max_source_tokens,
+        )
+        predictions = {q.id: a.text for q, a in zip(questions, answers, strict=True)}
+        table[f"{edition}_index"] = {f"{e}_leaders": score(predictions, truths[e])["exact_match"] for e in EDITIONS}
+    return table | {"questions": len(truths[EDITIONS[0]])}

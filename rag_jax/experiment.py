@@ -1,0 +1,108 @@
+"""HOST. From a configuration to the parts of a run: sizes, weights, data, index.
+
+Training and evaluation of one configuration begin with the same parts, so they are made in one place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+import jax
+
+from rag_jax.config import Config
+from rag_jax.index import Index, IndexMismatch, build_index, fingerprint, open_index
+from rag_jax.rag.model import Architecture, architecture, init_params, load_tokenizers, load_weights
+from rag_jax.rag.retrieve import ClosedBook, Retriever, embed_passages
+from rag_jax.text.datasets import Collection, load_collection
+from rag_jax.text.table import PassageTable
+from rag_jax.text.tokens import Tokenizers
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What a run is made of before its first step.
+
+    Attributes:
+      arch: sizes.
+      tokenizers: for every role.
+      params: what may be trained: 'question_encoder' (not in closed book) and 'generator'.
+      passage_encoder: the frozen tower that the index is made with; None in closed book.
+      collection: passages and questions.
+    """
+
+    arch: Architecture
+    tokenizers: Tokenizers
+    params: dict[str, Any]
+    passage_encoder: Any
+    collection: Collection
+
+
+def load_parts(config: Config) -> Parts:
+    """Everything but the index.
+
+    Raises:
+      FileNotFoundError, ValueError: weights, data or sizes that do not fit, see the functions called.
+    """
+    m, d = config.model, config.data
+    arch = architecture(
+        m.question_encoder, m.passage_encoder, m.generator, dropout=m.dropout, dtype=m.dtype, remat=m.remat
+    )
+    tokenizers = load_tokenizers(
+        m.init_from or "world",
+        max_question=d.max_question_tokens,
+        max_passage=d.max_passage_tokens,
+        max_target=d.max_target_tokens,
+    )
+    closed = config.retriever == "none"
+    names = ("generator",) if closed else ("question_encoder", "passage_encoder", "generator")
+    if m.init_from:
+        params = load_weights(arch, m.init_from, names)
+    else:
+        params = init_params(arch, jax.random.key(config.seed))
+        params = {name: params[name] for name in names}
+    collection = load_collection(
+        d.dataset,
+        edition=d.edition,
+        split=config.eval.split,
+        passages_path=d.passages_path,
+        questions_path=d.questions_path,
+        eval_questions_path=d.eval_questions_path,
+    )
+    return Parts(arch, tokenizers, params, params.pop("passage_encoder", None), collection)
+
+
+def passage_index(parts: Parts, directory: str | os.PathLike[str], backend: str) -> Index:
+    """Opens the index at `directory`, or makes it there if there is none or it was made for something else.
+
+    An index that somebody else put there (no manifest of ours) is never overwritten.
+
+    Args:
+      parts: the passages and the encoder.
+      directory: where the index is or shall be.
+      backend: how to search.
+    """
+    directory = pathlib.Path(directory)
+    encoder = fingerprint(parts.passage_encoder)
+    passages = PassageTable.from_passages(parts.collection.passages)
+    if directory.exists():
+        try:
+            index = open_index(directory, encoder_fingerprint=encoder, passages_fingerprint=passages.fingerprint)
+            if index.manifest.backend == backend:
+                return index
+        except IndexMismatch:
+            pass  # made by other weights or over other passages: it is a derived file, so make it again
+    vectors = embed_passages(parts.arch.passage_encoder, parts.passage_encoder, parts.tokenizers, list(passages))
+    return build_index(
+        directory, passages, vectors, encoder_fingerprint=encoder, backend=backend, overwrite=directory.exists()
+    )
+
+
+def make_retriever(config: Config, parts: Parts, workdir: str | os.PathLike[str], k: int) -> Retriever | ClosedBook:
+    """The index of the configuration, in the run directory unless it names another place, with k passages a question."""
+    if config.retriever == "none":
+        return ClosedBook(parts.arch.passage_encoder.width, parts.arch.generator.pad_id)
+    directory = config.index.directory or pathlib.Path(workdir) / "index"
+    return Retriever(passage_index(parts, directory, config.index.backend), parts.tokenizers, k)

@@ -1,0 +1,95 @@
+"""DEVICE. The training loss: -log p(y|x) with the passages summed out (paper, section 2.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from rag_jax.models.bert import Bert
+from rag_jax.rag import marginal
+from rag_jax.rag.model import Architecture
+from rag_jax.rag.score import answer_token_logprobs, passage_scores
+from rag_jax.rag.source import join_source
+from rag_jax.types import Batch
+
+LOGLIK = {"sequence": marginal.sequence_loglik, "token": marginal.token_loglik}
+
+
+def batch_prior(
+    params: Any, arch: Architecture, batch: Batch, dropout_key: Array | None = None
+) -> Float[Array, "B K"]:
+    """log p(z|x) of a batch's passages, with gradient to the question encoder.
+
+    Closed book is the case without a question encoder in `params`: every row's one empty passage has prior 1.
+    """
+    if "question_encoder" not in params:
+        return marginal.log_prior(jnp.zeros(batch.valid.shape), batch.valid)
+    rngs = None if dropout_key is None else {"dropout": dropout_key}
+    encoder = Bert(arch.question_encoder)
+    deterministic = dropout_key is None
+    query = encoder.apply({"params": params["question_encoder"]}, batch.question, deterministic=deterministic, rngs=rngs)
+    return marginal.log_prior(passage_scores(query, batch.vectors), batch.valid)
+
+
+def batch_source(arch: Architecture, batch: Batch, width: int) -> tuple[Array, Array]:
+    """The generator's sources [B,K,S] and their mask."""
+    g = arch.generator
+    ids = {"bos_id": g.bos_id, "eos_id": g.eos_id, "pad_id": g.pad_id}
+    return join_source(batch.source_question, batch.passages, width, **ids)
+
+
+def rag_loss(
+    params: Any,
+    arch: Architecture,
+    batch: Batch,
+    *,
+    variant: str,
+    width: int,
+    label_smoothing: float = 0.0,
+    dropout_key: Array | None = None,
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """Mean over the questions of -log p(y|x), and what else is worth a line in the log.
+
+    Args:
+      params: {'question_encoder', 'generator'}; without 'question_encoder' it is closed book.
+      arch: sizes.
+      batch: with targets and weights.
+      variant: 'sequence' or 'token'.
+      width: source tokens S, static.
+      label_smoothing: inside each passage's token distribution; the prior is untouched.
+      dropout_key: turns dropout on.
+
+    Returns:
+      The loss, and {'loss', 'loss_per_token', 'prior_entropy' in nats, 'prior_top': the mean prior of the best passage}.
+    """
+    keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
+    prior = batch_prior(params, arch, batch, keys[0])
+    source, source_mask = batch_source(arch, batch, width)
+    logp = answer_token_logprobs(
+        params["generator"],
+        arch.generator,
+        source,
+        source_mask,
+        batch.target,
+        label_smoothing=label_smoothing,
+        dropout_key=keys[1],
+    )
+    real = batch.target != arch.generator.pad_id
+    loglik = LOGLIK[variant](prior, logp, real)
+    weight = batch.weight.astype(jnp.float32)
+    # A row of weight 0 may have no passage at all and a log-likelihood of -inf: select, do not multiply.
+    total = jnp.where(weight > 0, weight * jnp.where(weight > 0, loglik, 0.0), 0.0).sum()
+    loss = -total / jnp.maximum(weight.sum(), 1e-9)
+    tokens = (real * weight[:, None]).sum()
+    p = jnp.exp(prior)
+    entropy = -jnp.where(p > 0, p * jnp.where(p > 0, prior, 0.0), 0.0).sum(-1)
+    report = {
+        "loss": loss,
+        "loss_per_token": -total / jnp.maximum(tokens, 1e-9),
+        "prior_entropy": (entropy * weight).sum() / jnp.maximum(weight.sum(), 1e-9),
+        "prior_top": (p.max(-1) * weight).sum() / jnp.maximum(weight.sum(), 1e-9),
+    }
+    return loss, jax.tree.map(jax.lax.stop_gradient, report) | {"loss": loss}

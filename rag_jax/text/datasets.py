@@ -1,0 +1,70 @@
+"""HOST. The passages and questions of a data set, by its name or from files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rag_jax.text import world_facts
+from rag_jax.text.readers import read_passages, read_questions
+from rag_jax.types import Passage, Question
+
+DATASETS = ("world_facts", "files")
+
+
+@dataclasses.dataclass(frozen=True)
+class Collection:
+    """What a run reads.
+
+    Attributes:
+      passages: what the index is built over.
+      train: questions to train on; empty when there are none.
+      evaluation: questions to evaluate on; empty when there are none.
+    """
+
+    passages: Sequence[Passage]
+    train: tuple[Question, ...]
+    evaluation: tuple[Question, ...]
+
+
+def load_collection(
+    dataset: str,
+    *,
+    edition: str = "2020",
+    split: str = "test",
+    passages_path: str = "",
+    questions_path: str = "",
+    eval_questions_path: str = "",
+) -> Collection:
+    """Reads a data set.
+
+    Args:
+      dataset: 'world_facts', or 'files' for the three paths. A path that is given replaces the data set's own part.
+      edition: of World Facts.
+      split: the questions to evaluate on, for data sets that have splits.
+      passages_path: DPR's tab-separated file or JSON lines.
+      questions_path: JSON lines to train on.
+      eval_questions_path: JSON lines to evaluate on.
+
+    Raises:
+      ValueError: an unknown data set, edition or split; passages that are missing.
+      ReadError: a broken file, named with its line.
+    """
+    if dataset not in DATASETS:
+        raise ValueError(f"no data set {dataset!r}; choose from {', '.join(DATASETS)}")
+    passages: Sequence[Passage] = ()
+    train: tuple[Question, ...] = ()
+    evaluation: tuple[Question, ...] = ()
+    if dataset == "world_facts":
+        passages = [item.passage for item in world_facts.world_passages(edition)] if not passages_path else ()
+        train = tuple(item.question for item in world_facts.world_questions(edition, "train"))
+        evaluation = tuple(item.question for item in world_facts.world_questions(edition, split))
+    if passages_path:
+        passages = list(read_passages(passages_path))
+    if questions_path:
+        train = read_questions(questions_path)
+    if eval_questions_path:
+        evaluation = read_questions(eval_questions_path)
+    if not passages:
+        raise ValueError("config.data.passages_path: data set 'files' needs a file of passages")
+    return Collection(passages, train, evaluation)
