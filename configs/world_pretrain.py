@@ -2,9 +2,10 @@
 
     python train.py --config=configs/world_pretrain.py --workdir=runs/world_pretrain
 
-It sees the training countries alone. The towers learn from real and made-up questions with in-batch negatives; the generator
-reads made-up passages, one fact long, then three, then whole sections. `runs/world_pretrain/weights` is what the package
-ships as rag_jax/pretrained/world; the log of the run that made it lies there too. About an hour on two CPU cores.
+It sees the training countries alone. The towers learn from real and made-up questions with in-batch negatives; the
+generator reads made-up passages, one fact long, then three, then whole sections. `runs/world_pretrain/weights` is what
+the package ships as rag_jax/pretrained/world; the log of the run that made it lies there too. About an hour on two CPU
+cores.
 """
 
 from rag_jax.config import Config, parse_arg, update
@@ -16,9 +17,9 @@ def get_config(arg: str = "") -> Config:
     config.data.max_question_tokens = 32
     config.data.max_passage_tokens = 160
     config.data.max_target_tokens = 24
-    config.pretrain.tower_steps = 1500
+    config.pretrain.tower_steps = 800
     config.pretrain.tower_groups = 10
-    config.pretrain.one_fact_steps = 1000
-    config.pretrain.three_fact_steps = 1000
-    config.pretrain.whole_steps = 3000
+    config.pretrain.one_fact_steps = 800
+    config.pretrain.three_fact_steps = 600
+    config.pretrain.whole_steps = 1800
     return update(config, parse_arg(arg))

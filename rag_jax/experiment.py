@@ -101,7 +101,7 @@ def passage_index(parts: Parts, directory: str | os.PathLike[str], backend: str)
 
 
 def make_retriever(config: Config, parts: Parts, workdir: str | os.PathLike[str], k: int) -> Retriever | ClosedBook:
-    """The index of the configuration, in the run directory unless it names another place, with k passages a question."""
+    """The index of the configuration, in the run directory unless it names another place, with its k."""
     if config.retriever == "none":
         return ClosedBook(parts.arch.passage_encoder.width, parts.arch.generator.pad_id)
     directory = config.index.directory or pathlib.Path(workdir) / "index"

@@ -51,11 +51,13 @@ class Batch:
     Attributes:
       question: int32 [B,Q], the question for the question encoder.
       source_question: int32 [B,Q'], the question for the generator, without special tokens.
-      passages: int32 [B,K,P], the passages for the generator, without outer special tokens; padding where none was found.
+      passages: int32 [B,K,P], the passages for the generator, without outer special tokens; padding where none was
+        found.
       vectors: float32 [B,K,D], the passages' stored vectors.
       valid: bool [B,K], whether a passage was found.
       target: int32 [B,T], the answer with its end token; None when decoding.
-      weight: float32 [B], each question's weight in the loss; 0 for a row that only fills the batch up; None when decoding.
+      weight: float32 [B], each question's weight in the loss; 0 for a row that only fills the batch up; None when
+        decoding.
     """
 
     question: Any

@@ -1,4 +1,4 @@
-"""HOST. Results on the terminal: one table of runs, the hot swap's two by two, and answers with where they came from."""
+"""HOST. Results on the terminal: a table of runs, the hot swap's two by two, answers with where they came from."""
 
 from __future__ import annotations
 

@@ -45,17 +45,15 @@ def figures_of(questions: Sequence[Question], answers: Sequence[Answer], k: int)
 
     Returns:
       em, f1, questions; and with retrieval recall_at_{1,5,k} (an answer stands in one of the first passages),
-      gold_recall_at_{1,5,k} where gold passages are known, and right_without_support: of the right answers, the share that
-      stands in no retrieved passage.
+      gold_recall_at_{1,5,k} where gold passages are known, and right_without_support: of the right answers, the share
+      that stands in no retrieved passage.
     """
     predictions = {q.id: a.text for q, a in zip(questions, answers, strict=True)}
     scored = score(predictions, questions)
     figures = {"em": scored["exact_match"], "f1": scored["f1"], "questions": len(questions)}
     if not k:
         return figures
-    ranked = {
-        q.id: [source.passage for source in a.sources] for q, a in zip(questions, answers, strict=True)
-    }
+    ranked = {q.id: [source.passage for source in a.sources] for q, a in zip(questions, answers, strict=True)}
     found = min(k, max(len(passages) for passages in ranked.values()))
     ks = sorted({at for at in (*RECALL_AT, found) if at <= found})
     figures |= {f"recall_at_{at}": share for at, share in answer_recall(ranked, questions, ks).items()}
@@ -81,7 +79,7 @@ def evaluate(config: Config, workdir: str | os.PathLike[str], restore: Restore) 
       ValueError: no questions to evaluate on.
     """
     parts = load_parts(config)
-    questions = parts.collection.evaluation[: config.eval.max_questions]
+    questions = spread(parts.collection.evaluation, config.eval.max_questions)
     if not questions:
         raise ValueError("no questions to evaluate on: give config.data.eval_questions_path")
     params = restore(config, pathlib.Path(workdir), parts)
@@ -102,6 +100,13 @@ def evaluate(config: Config, workdir: str | os.PathLike[str], restore: Restore) 
     return Evaluated(config, parts, params, questions, answers, figures_of(questions, answers, k))
 
 
+def spread(questions: Sequence[Question], most: int | None) -> tuple[Question, ...]:
+    """At most `most` questions, evenly spaced: files are often sorted by subject, so the first ones are no sample."""
+    if most is None or len(questions) <= most:
+        return tuple(questions)
+    return tuple(questions[index * len(questions) // most] for index in range(most))
+
+
 def find_runs(workdir: str | os.PathLike[str]) -> list[pathlib.Path]:
     """The directory itself if it is a run, else the runs directly below it, by name.
 
@@ -113,14 +118,16 @@ def find_runs(workdir: str | os.PathLike[str]) -> list[pathlib.Path]:
         return [workdir]
     runs = sorted(path.parent for path in workdir.glob("*/config.json"))
     if not runs:
-        raise FileNotFoundError(f"{workdir}: no run there (no config.json); train one with train.py --workdir={workdir}")
+        raise FileNotFoundError(
+            f"{workdir}: no run there (no config.json); train one with train.py --workdir={workdir}"
+        )
     return runs
 
 
 def evaluate_runs(
     workdir: str | os.PathLike[str], restore: Restore, settings: Callable[[Config], Config] = lambda config: config
 ) -> dict[str, Any]:
-    """Evaluates every run of a directory, prints the tables, and writes `metrics.json` and each run's `predictions.jsonl`.
+    """Evaluates every run of a directory: tables, `metrics.json`, and each run's `predictions.jsonl`.
 
     The hot swap is measured where a run of RAG-Sequence was trained on World Facts.
 
@@ -149,7 +156,7 @@ def evaluate_runs(
 
 
 def write_predictions(path: pathlib.Path, questions: Sequence[Question], answers: Sequence[Answer]) -> None:
-    """One JSON object a question: id, question, prediction, logprob, references, and the passages with both probabilities."""
+    """One JSON object a question: id, text, prediction, logprob, references, and the passages."""
     lines = [
         json.dumps(
             {
@@ -158,9 +165,7 @@ def write_predictions(path: pathlib.Path, questions: Sequence[Question], answers
                 "prediction": a.text,
                 "logprob": a.logprob,
                 "answers": list(q.answers),
-                "passages": [
-                    {"id": s.passage.id, "prior": s.prior, "posterior": s.posterior} for s in a.sources
-                ],
+                "passages": [{"id": s.passage.id, "prior": s.prior, "posterior": s.posterior} for s in a.sources],
             }
         )
         for q, a in zip(questions, answers, strict=True)

@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -25,7 +26,8 @@ class BartConfig:
       vocab_multiple: the embedding table is padded to a multiple of this many rows (128 suits a TPU's lanes and sharded
         tables); padded entries never get probability.
       decoder_start_id: the token that the decoder starts from, in training and in decoding alike.
-      has_logits_bias: hold `final_logits_bias`; released BARTs have it at zero, so it is off unless a checkpoint needs it.
+      has_logits_bias: hold `final_logits_bias`; released BARTs have it at zero, so it is off unless a checkpoint needs
+        it.
       init_std: standard deviation of initial embeddings and kernels; 0.02 suits widths of 768 and more, a narrow model
         needs about width**-0.5, or its attention starts too flat to learn from.
       dtype: compute dtype; parameters and log-probabilities are always float32.
@@ -101,7 +103,9 @@ class DecoderLayer(nn.Module):
         self.attention_norm = layer_norm(c.layer_norm_epsilon, c.dtype)
         self.cross_attention = Attention(c.width, c.decoder_heads, c.attention_dropout, c.dtype, c.init_std)
         self.cross_attention_norm = layer_norm(c.layer_norm_epsilon, c.dtype)
-        self.feed_forward = FeedForward(c.width, c.decoder_hidden, c.activation, c.activation_dropout, c.dtype, c.init_std)
+        self.feed_forward = FeedForward(
+            c.width, c.decoder_hidden, c.activation, c.activation_dropout, c.dtype, c.init_std
+        )
         self.output_norm = layer_norm(c.layer_norm_epsilon, c.dtype)
         self.drop = nn.Dropout(c.dropout)
 
@@ -109,7 +113,7 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Array, "R T D"],
         own: tuple[Array, Array],
-        own_mask: Bool[Array, "R 1 T L"],
+        own_mask: Bool[Array, "#R 1 T L"],
         cross: tuple[Array, Array],
         cross_mask: Bool[Array, "R 1 1 S"],
         deterministic: bool,
@@ -181,7 +185,8 @@ class Bart(nn.Module):
     def check_length(self, length: int, what: str) -> None:
         """Refuses texts past the learned positions, where a lookup would silently repeat the last row."""
         if length > self.config.max_positions:
-            raise ValueError(f"{what}: {length} tokens, but BART has {self.config.max_positions} positions: cut the text")
+            most = self.config.max_positions
+            raise ValueError(f"{what}: {length} tokens, but BART has {most} positions: cut the text")
 
     def encode(
         self, tokens: Int[Array, "R S"], mask: Bool[Array, "R S"], deterministic: bool = True
@@ -211,8 +216,8 @@ class Bart(nn.Module):
         """Teacher-forced decoding: state t has seen inputs 0..t and predicts target t.
 
         Args:
-          inputs: targets shifted right behind `decoder_start_id` (`shift_right`). Padding needs no mask: it stands at the
-            end, where causal attention cannot see it.
+          inputs: targets shifted right behind `decoder_start_id` (`shift_right`). Padding needs no mask: it stands at
+            the end, where causal attention cannot see it.
           encoded: from `encode`.
           source_mask: true on real source tokens.
           deterministic: false turns dropout on.
@@ -228,10 +233,11 @@ class Bart(nn.Module):
         return x
 
     def logits(self, states: Float[Array, "*axes D"]) -> Float[Array, "*axes V"]:
-        """Scores over the (padded) vocabulary by the tied embedding, float32; padded entries are at the float minimum."""
+        """Scores over the (padded) vocabulary by the tied embedding; padded entries are at the float minimum."""
         scores = self.tokens.attend(states).astype(jnp.float32)
         if self.config.has_logits_bias:
-            scores = scores + self.final_logits_bias
+            # A constant at its source (torch keeps it as a buffer): it must not be trained.
+            scores = scores + jax.lax.stop_gradient(self.final_logits_bias)
         if self.config.table_rows > self.config.vocab_size:
             real = jnp.arange(self.config.table_rows) < self.config.vocab_size
             scores = jnp.where(real, scores, jnp.finfo(jnp.float32).min)

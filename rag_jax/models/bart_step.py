@@ -1,9 +1,10 @@
 """DEVICE. BART's decoder one token at a time, with caches that the caller holds.
 
-Three facts make a step cheap. The source's keys and values are computed once a (question, passage) pair and shared by all
-beams, which are query positions of one attention. The self-attention cache is never reordered: every beam's tokens keep
-their slots, and a mask picks each beam's ancestors. The layers are unrolled with a cache each, written in place: stacked in
-a scan, every layer's slice would be copied in and out. The pairs' rows are R, the beams N, the slots L = steps x N.
+Three facts make a step cheap. The source's keys and values are computed once a (question, passage) pair and shared by
+all beams, which are query positions of one attention. The self-attention cache is never reordered: every beam's tokens
+keep their slots, and a mask picks each beam's ancestors. The layers are unrolled with a cache each, written in place:
+stacked in a scan, every layer's slice would be copied in and out. The pairs' rows are R, the beams N, the slots L =
+steps x N.
 """
 
 from __future__ import annotations
@@ -33,9 +34,7 @@ def unstack_layers(params: Any, config: BartConfig) -> StepParams:
     return StepParams(params, layers)
 
 
-def cross_caches(
-    params: StepParams, config: BartConfig, encoded: Float[Array, "R S D"]
-) -> tuple[KeysValues, ...]:
+def cross_caches(params: StepParams, config: BartConfig, encoded: Float[Array, "R S D"]) -> tuple[KeysValues, ...]:
     """Every layer's keys and values of the source."""
     layer = DecoderLayer(config)
     return tuple(layer.apply({"params": p}, encoded, method=layer.cross_keys_values) for p in params.layers)
@@ -84,7 +83,14 @@ def decode_step(
             for old, fresh in zip(cache, own, strict=True)
         )
         x = layer.apply(
-            {"params": p}, x, cache, own_mask[:, None], source, source_mask[:, None, None, :], True, method=layer.combine
+            {"params": p},
+            x,
+            cache,
+            own_mask[:, None],
+            source,
+            source_mask[:, None, None, :],
+            True,
+            method=layer.combine,
         )
         new.append(cache)
     return model.apply({"params": params.model}, x, method=model.logits), tuple(new)

@@ -61,7 +61,9 @@ class BertLayer(nn.Module):
         attention = Attention(c.width, c.heads, c.attention_dropout, c.dtype, c.init_std, name="attention")
         update = attention(x, x, mask, deterministic)
         x = layer_norm(c.layer_norm_epsilon, c.dtype, "attention_norm")(x + drop(update, deterministic=deterministic))
-        update = FeedForward(c.width, c.hidden, c.activation, 0.0, c.dtype, c.init_std, name="feed_forward")(x, deterministic)
+        update = FeedForward(c.width, c.hidden, c.activation, 0.0, c.dtype, c.init_std, name="feed_forward")(
+            x, deterministic
+        )
         x = layer_norm(c.layer_norm_epsilon, c.dtype, "output_norm")(x + drop(update, deterministic=deterministic))
         return x, None
 

@@ -47,7 +47,7 @@ def attend(
     query: Float[Array, "R H T d"],
     key: Float[Array, "R H S d"],
     value: Float[Array, "R H S d"],
-    mask: Bool[Array, "R #H #T S"],
+    mask: Bool[Array, "#R #H #T S"],
     drop: Callable[[Array], Array] = lambda weights: weights,
 ) -> Float[Array, "R T D"]:
     """Scaled dot-product attention with a float32 softmax; heads are joined again in the result.
@@ -99,7 +99,7 @@ class Attention(nn.Module):
         self,
         x: Float[Array, "R T D"],
         keys_values: tuple[Float[Array, "R H S d"], Float[Array, "R H S d"]],
-        mask: Bool[Array, "R #H #T S"],
+        mask: Bool[Array, "#R #H #T S"],
         deterministic: bool = True,
     ) -> Float[Array, "R T D"]:
         """Attends from `x` to keys and values computed before."""
@@ -110,7 +110,7 @@ class Attention(nn.Module):
         self,
         x: Float[Array, "R T D"],
         context: Float[Array, "R S D"],
-        mask: Bool[Array, "R #H #T S"],
+        mask: Bool[Array, "#R #H #T S"],
         deterministic: bool = True,
     ) -> Float[Array, "R T D"]:
         """Attends from `x` to `context`."""

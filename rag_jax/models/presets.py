@@ -10,7 +10,15 @@ TINY_VOCAB = 2048  # the tokenizer of the weights that ship with the package
 BERT_PRESETS: dict[str, BertConfig] = {
     "bert-base": BertConfig(),
     "tiny": BertConfig(
-        vocab_size=TINY_VOCAB, width=128, layers=2, heads=4, hidden=512, max_positions=256, token_types=1, pad_id=1, init_std=0.088
+        vocab_size=TINY_VOCAB,
+        width=128,
+        layers=2,
+        heads=4,
+        hidden=512,
+        max_positions=256,
+        token_types=1,
+        pad_id=1,
+        init_std=0.088,
     ),
 }
 

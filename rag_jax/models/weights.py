@@ -1,4 +1,4 @@
-"""HOST. Parameters in and out of safetensors files under this project's own names, and the weights that ship with it."""
+"""HOST. Parameters in and out of safetensors files under this project's own names."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def save_params(path: str | pathlib.Path, params: Mapping[str, Any], dtype: str 
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         save_file(flat, beside)
+        beside.chmod(0o644)  # safetensors makes files that only their owner may read
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """DEVICE. Greedy decoding of RAG-Token and RAG-Sequence (the paper's section 2.5), jitted, many questions at once.
 
-Every (question, passage) pair is encoded once; its keys and values serve all steps, and its encoder states serve the exact
-rescoring of thorough decoding.
+Every (question, passage) pair is encoded once; its keys and values serve all steps, and its encoder states serve the
+exact rescoring of thorough decoding.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Decoded:
       token_posterior: float32 [B,K,T] for RAG-Token, None for RAG-Sequence.
     """
 
-    tokens: Int[Array, "B T"]
-    logprob: Float[Array, "B"]
-    posterior: Float[Array, "B K"]
-    token_posterior: Float[Array, "B K T"] | None = None
+    tokens: Any
+    logprob: Any
+    posterior: Any
+    token_posterior: Any = None
 
 
 def _encode(params: Any, config: BartConfig, source: Array, source_mask: Array) -> tuple[Array, Array]:
@@ -73,10 +73,10 @@ def _greedy(
         logits, caches = decode_step(split, config, last[:, None], step, caches, cross, seen, source_mask)
         logits = logits[:, 0]
         if prior is None:
-            chosen = logits.argmax(-1)
+            chosen = logits.at[:, config.pad_id].set(-jnp.inf).argmax(-1)  # padding is not a word
         else:
             mixed = marginal.next_token_logprobs(prior, logits.reshape(*prior.shape, -1))
-            chosen = jnp.repeat(mixed.argmax(-1), prior.shape[1])
+            chosen = jnp.repeat(mixed.at[:, config.pad_id].set(-jnp.inf).argmax(-1), prior.shape[1])
         chosen = jnp.where(done, config.pad_id, chosen).astype(jnp.int32)
         gained = jnp.where(done, 0.0, gold_logprobs(logits, chosen))
         done = done | (chosen == config.eos_id)
@@ -131,8 +131,8 @@ def decode_sequence(
 ) -> Decoded:
     """RAG-Sequence, thorough, with one greedy hypothesis a passage: every hypothesis is scored under every passage.
 
-    The answer is the hypothesis y of largest sum_z p(z|x) p(y|x,z). Equal hypotheses have equal scores, so none needs to be
-    removed. Arguments as `decode_token`.
+    The answer is the hypothesis y of largest sum_z p(z|x) p(y|x,z). Equal hypotheses have equal scores, so none needs
+    to be removed. Arguments as `decode_token`.
     """
     batch, passages = prior.shape
     encoded, mask = _encode(params, config, source, source_mask)

@@ -18,9 +18,7 @@ from rag_jax.types import Batch
 LOGLIK = {"sequence": marginal.sequence_loglik, "token": marginal.token_loglik}
 
 
-def batch_prior(
-    params: Any, arch: Architecture, batch: Batch, dropout_key: Array | None = None
-) -> Float[Array, "B K"]:
+def batch_prior(params: Any, arch: Architecture, batch: Batch, dropout_key: Array | None = None) -> Float[Array, "B K"]:
     """log p(z|x) of a batch's passages, with gradient to the question encoder.
 
     Closed book is the case without a question encoder in `params`: every row's one empty passage has prior 1.
@@ -30,7 +28,9 @@ def batch_prior(
     rngs = None if dropout_key is None else {"dropout": dropout_key}
     encoder = Bert(arch.question_encoder)
     deterministic = dropout_key is None
-    query = encoder.apply({"params": params["question_encoder"]}, batch.question, deterministic=deterministic, rngs=rngs)
+    query = encoder.apply(
+        {"params": params["question_encoder"]}, batch.question, deterministic=deterministic, rngs=rngs
+    )
     return marginal.log_prior(passage_scores(query, batch.vectors), batch.valid)
 
 
@@ -63,7 +63,8 @@ def rag_loss(
       dropout_key: turns dropout on.
 
     Returns:
-      The loss, and {'loss', 'loss_per_token', 'prior_entropy' in nats, 'prior_top': the mean prior of the best passage}.
+      The loss, and {'loss', 'loss_per_token', 'prior_entropy' in nats, 'prior_top': the mean prior of the best
+      passage}.
     """
     keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
     prior = batch_prior(params, arch, batch, keys[0])

@@ -3,8 +3,8 @@
     RAG-Sequence   p(y|x) = sum_z p(z|x) prod_t p(y_t | x, z, y_<t)
     RAG-Token      p(y|x) = prod_t sum_z p(z|x) p(y_t | x, z, y_<t)
 
-with p(z|x) proportional to exp(q(x) . d(z)) over the K retrieved passages. Everything here is float32, and everything that
-depends on the passages goes through `log_prior`: it is the only way gradients reach the question encoder.
+with p(z|x) proportional to exp(q(x) . d(z)) over the K retrieved passages. Everything here is float32, and everything
+that depends on the passages goes through `log_prior`: it is the only way gradients reach the question encoder.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def log_prior(scores: Float[Array, "B K"], valid: Bool[Array, "B K"] | None = No
 
     Args:
       scores: inner products q.d, any real number.
-      valid: false for a place that no passage fills (fewer found than asked for). Such a place gets -inf and no gradient; a
-        row without any passage is all -inf.
+      valid: false for a place that no passage fills (fewer found than asked for). Such a place gets -inf and no
+        gradient; a row without any passage is all -inf.
 
     Returns:
       float32; exp of it sums to 1 in every row that has a passage.
@@ -80,7 +80,7 @@ def sequence_posterior(
 def token_posterior(
     prior: Float[Array, "B K"], logp: Float[Array, "B K T"], mask: Bool[Array, "B T"]
 ) -> Float[Array, "B K T"]:
-    """p(z|x,y_<=t) for every token of RAG-Token (the paper's figure 2). Sums to 1 over K; zero where `mask` is false."""
+    """p(z|x,y_<=t) for each token of RAG-Token (the paper's figure 2). Sums to 1 over K; 0 where `mask` is false."""
     posterior = jax.nn.softmax(prior[:, :, None] + logp.astype(jnp.float32), axis=1)
     return jnp.where(mask[:, None, :], posterior, 0.0)
 

@@ -95,7 +95,9 @@ def weights_directory(name: str) -> pathlib.Path:
     directory = shipped if shipped.is_dir() else pathlib.Path(name)
     if not (directory / "model.json").is_file():
         names = ", ".join(sorted(p.name for p in SHIPPED.iterdir())) if SHIPPED.is_dir() else "none"
-        raise FileNotFoundError(f"{name}: no weights there (no model.json), and none ship by that name (these do: {names})")
+        raise FileNotFoundError(
+            f"{name}: no weights there (no model.json), and none ship by that name (these do: {names})"
+        )
     return directory
 
 

@@ -1,7 +1,7 @@
 """HOST. From questions to batches: encode, search, fetch the passages' vectors and tokens.
 
-The index answers with row numbers only. Scores are computed again on device from the stored vectors, so that they are exact
-and carry a gradient to the question encoder.
+The index answers with row numbers only. Scores are computed again on device from the stored vectors, so that they are
+exact and carry a gradient to the question encoder.
 """
 
 from __future__ import annotations

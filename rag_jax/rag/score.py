@@ -29,8 +29,8 @@ def gold_logprobs(
     Args:
       logits: float32, padded vocabulary entries at the float minimum.
       targets: token ids.
-      label_smoothing: eps in (1-eps) log p(target) + eps * mean over the vocabulary of log p. It stays inside one document:
-        the prior is untouched.
+      label_smoothing: eps in (1-eps) log p(target) + eps * mean over the vocabulary of log p. It stays inside one
+        document: the prior is untouched.
       vocab_size: number of real entries, needed when smoothing.
     """
     total = jax.nn.logsumexp(logits, axis=-1)

@@ -1,7 +1,7 @@
 """DEVICE. The generator's source: question first, then the passage, joined from token ids to one static width.
 
-The question is never cut; what does not fit is cut from the passage's tail. Token ids of both are computed once, so joining
-is a gather and can happen inside the jitted step, after a retrieval on device.
+The question is never cut; what does not fit is cut from the passage's tail. Token ids of both are computed once, so
+joining is a gather and can happen inside the jitted step, after a retrieval on device.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """HOST. Texts to token ids, one method for each role a text plays, so that no role meets another's vocabulary.
 
-The retriever reads questions and passages (a BERT vocabulary); the generator reads both again and writes answers (BART's).
-Rows are int32 arrays padded at the end with the role's own padding id.
+The retriever reads questions and passages (a BERT vocabulary); the generator reads both again and writes answers
+(BART's). Rows are int32 arrays padded at the end with the role's own padding id.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), initial_alphabet=sorted(alphabet), show_progress=False
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=sorted(alphabet),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     return wrap_tokenizer(tokenizer)

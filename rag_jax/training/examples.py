@@ -1,4 +1,4 @@
-"""HOST. The order in which questions are trained on: a function of the seed and the step, so a run can go on anywhere."""
+"""HOST. The order of the training questions: a function of the seed and the step, so a run can go on anywhere."""
 
 from __future__ import annotations
 

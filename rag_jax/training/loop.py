@@ -86,7 +86,12 @@ def _train(config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Ch
             rows, weight = examples.batch(number, t.batch_size, config.seed)
             question = examples.question[rows]
             query_params = state.trainable.get("question_encoder", frozen.get("question_encoder"))
-            found = retriever.rows(parts.arch.question_encoder, query_params, question)
+            try:
+                found = retriever.rows(parts.arch.question_encoder, query_params, question)
+            except ValueError:
+                if pending is not None:  # question vectors that are not finite: the last step's loss says why
+                    _report(pending, t.log_every, t.steps, metrics, progress, rules)
+                raise
             batch = retriever.batch(found, question, examples.source_question[rows], examples.target[rows], weight)
             width = source_width(batch, parts.arch.generator.pad_id, config.data.max_source_tokens)
             state, report = step_fn(state, frozen, batch, width)

@@ -1,16 +1,14 @@
 """HOST. From nothing to a retriever and a reader: what `configs/world_pretrain.py` runs.
 
-The paper starts from a trained DPR and a trained BART. Here both are made from the training countries alone: the tokenizer
-from their passages, the towers by contrastive training, the generator by reading counterfactual passages that grow longer
-in stages. Every part is saved when it is done, and a part that is there is not made again.
+The paper starts from a trained DPR and a trained BART. Here both are made from the training countries alone: the
+tokenizer from their passages, the towers by contrastive training, the generator by reading counterfactual passages that
+grow longer in stages. Every part is saved when it is done, and a part that is there is not made again.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
-import pathlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,14 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Int
 from transformers import PreTrainedTokenizerFast
 
 from rag_jax.models.bart import Bart, BartConfig
 from rag_jax.models.bert import Bert, BertConfig
-from rag_jax.models.weights import load_params, save_params
 from rag_jax.rag.source import SPECIALS
-from rag_jax.text.tokens import Tokenizers, load_tokenizer, train_tokenizer, trim
+from rag_jax.text.tokens import Tokenizers, train_tokenizer, trim
 from rag_jax.text.world_facts import EDITIONS, Counterfactuals, split_of, world_passages, world_questions
 from rag_jax.training.contrastive import tower_loss
 from rag_jax.training.optimizer import make_optimizer, make_rules
@@ -241,7 +238,9 @@ def train_reader(
     return params
 
 
-def reader_accuracy(params: Any, config: BartConfig, tokenizers: Tokenizers, split: str = "validation") -> dict[str, float]:
+def reader_accuracy(
+    params: Any, config: BartConfig, tokenizers: Tokenizers, split: str = "validation"
+) -> dict[str, float]:
     """Share of a split's real questions that greedy decoding answers to the letter, given their gold passage."""
     texts = {p.passage.id: p.passage for p in world_passages(EDITION)}
     items = world_questions(EDITION, split)

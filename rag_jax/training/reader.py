@@ -40,7 +40,7 @@ def reader_exact(
     target: Int[Array, "B T"],
     width: int,
 ) -> Bool[Array, "B"]:
-    """Whether greedy decoding would give the target: true when every target token is the likeliest after those before it."""
+    """Whether greedy decoding would give the target: every token is the likeliest after those before it."""
     source, source_mask = _source(config, question, passage, width)
     inputs = shift_right(target, config.decoder_start_id)
     logits = Bart(config).apply({"params": params}, source[:, 0], source_mask[:, 0], inputs)

@@ -1,4 +1,4 @@
-"""HOST. What train.py can run, by the configuration's `recipe`, and how its failures end: one message and an exit code."""
+"""HOST. What train.py can run, by the configuration's `recipe`; failures end in one message and an exit code."""
 
 from __future__ import annotations
 

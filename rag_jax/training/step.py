@@ -1,4 +1,4 @@
-"""DEVICE. One step of training: loss, gradient of what is trained, update. Frozen parameters are constants of the program."""
+"""DEVICE. One step of training: loss, gradient of what is trained, update. What is frozen is a constant."""
 
 from __future__ import annotations
 

@@ -1,0 +1,174 @@
+"""From questions to answers with their sources, on tiny networks and a real index of four passages."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rag_jax.index import build_index
+from rag_jax.models.bart import BartConfig
+from rag_jax.models.bert import BertConfig
+from rag_jax.rag import answer as answering
+from rag_jax.rag.answer import answer
+from rag_jax.rag.model import Architecture, init_params
+from rag_jax.rag.retrieve import ClosedBook, Retriever, embed_passages, encode
+from rag_jax.text.tokens import Tokenizers, train_tokenizer
+from rag_jax.types import Passage
+
+PASSAGES = [
+    Passage("p0", "Iliad", "Homer wrote the Iliad."),
+    Passage("p1", "Odyssey", "The Odyssey is by Homer."),
+    Passage("p2", "Aeneid", "Virgil wrote it in Rome."),
+    Passage("p3", "Emma", "A novel by Jane Austen."),
+]
+QUESTIONS = ["Who wrote Emma?", "who wrote emma?", "Is Homer in Rome?", "Homer?", "What is a novel?"]
+
+
+class Small:
+    """What all tests here share: sizes, parameters, tokenizers, an index, and retrievers over it."""
+
+    def __init__(self, directory):
+        tokenizer = train_tokenizer([f"{p.title} {p.text}" for p in PASSAGES] + QUESTIONS, 290)
+        self.tokenizers = Tokenizers(tokenizer, tokenizer, max_question=16, max_passage=24, max_target=4)
+        tower = BertConfig(
+            vocab_size=290,
+            width=16,
+            layers=1,
+            heads=2,
+            hidden=16,
+            max_positions=32,
+            token_types=1,
+            pad_id=1,
+            init_std=0.25,
+        )
+        generator = BartConfig(
+            vocab_size=290,
+            width=16,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_heads=2,
+            decoder_heads=2,
+            encoder_hidden=16,
+            decoder_hidden=16,
+            max_positions=96,
+            init_std=0.5,
+        )
+        self.arch = Architecture(tower, tower, generator)
+        made = jax.jit(lambda key: init_params(self.arch, key))(jax.random.key(0))
+        self.params = {part: made[part] for part in ("question_encoder", "generator")}
+        vectors = np.asarray(embed_passages(tower, made["passage_encoder"], self.tokenizers, PASSAGES, 4), np.float32)
+        self.index = build_index(directory, PASSAGES, vectors, encoder_fingerprint="test", backend="exact", recall_k=2)
+        self.three, self.six = (Retriever(self.index, self.tokenizers, k) for k in (3, 6))
+
+    def answers(self, retriever, questions=QUESTIONS, variant="token", batch_size=4, params=None, **limits):
+        params = params or self.params
+        return list(
+            answer(
+                params,
+                self.arch,
+                self.tokenizers,
+                retriever,
+                questions,
+                variant=variant,
+                batch_size=batch_size,
+                **limits,
+            )
+        )
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return Small(tmp_path_factory.mktemp("answer") / "index")
+
+
+def same(ours, expected):
+    """Equal texts and passages, and probabilities to float32's rounding."""
+    assert [a.text for a in ours] == [a.text for a in expected]
+    assert [[s.passage for s in a.sources] for a in ours] == [[s.passage for s in a.sources] for a in expected]
+    numbers = [
+        [[a.logprob, *(x for s in a.sources for x in (s.prior, s.posterior))] for a in b] for b in (ours, expected)
+    ]
+    for one, other in zip(*numbers, strict=True):
+        assert one == pytest.approx(other, abs=1e-4)
+
+
+@pytest.mark.parametrize("variant", ["sequence", "token"])
+def test_sources_are_retrieved_passages_best_prior_first(small, variant):
+    answers = small.answers(small.three, variant=variant)
+    assert len(answers) == len(QUESTIONS)
+    asked = small.tokenizers.questions(QUESTIONS)
+    rows = small.three.rows(small.arch.question_encoder, small.params["question_encoder"], asked)
+    for found, one in zip(rows, answers, strict=True):
+        assert {source.passage for source in one.sources} == {PASSAGES[row] for row in found}
+        priors = [source.prior for source in one.sources]
+        assert priors == sorted(priors, reverse=True)
+        assert sum(priors) == pytest.approx(1, abs=1e-5)
+        assert sum(source.posterior for source in one.sources) == pytest.approx(1, abs=1e-5)
+        assert one.logprob < 0
+
+
+def test_priors_are_a_softmax_of_exact_scores(small):
+    (one,) = small.answers(small.three, QUESTIONS[:1])
+    asked = jnp.asarray(small.tokenizers.questions(QUESTIONS[:1]))
+    query = np.asarray(encode(small.arch.question_encoder, small.params["question_encoder"], asked))[0]
+    scores = np.array([query @ small.index.vectors[PASSAGES.index(source.passage)] for source in one.sources])
+    expected = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    np.testing.assert_allclose([source.prior for source in one.sources], expected, atol=1e-5)
+
+
+def test_answers_do_not_depend_on_the_batches(small):
+    expected = small.answers(small.three)
+    same(small.answers(small.three, batch_size=2), expected)
+    same(small.answers(small.three, QUESTIONS[::-1])[::-1], expected)
+
+
+def test_a_batch_that_is_not_full_has_the_shape_of_one_that_is(small, monkeypatch):
+    shapes = []
+    decode = answering.decode_batch
+
+    def watched(params, arch, batch, **settings):
+        shapes.append((batch.question.shape, batch.passages.shape, settings["width"]))
+        return decode(params, arch, batch, **settings)
+
+    monkeypatch.setattr(answering, "decode_batch", watched)
+    assert len(small.answers(small.three)) == 5
+    assert len(shapes) == 2
+    assert len(set(shapes)) == 1
+
+
+def test_asking_for_more_passages_than_there_are_gives_those_there_are(small):
+    for one in small.answers(small.six):
+        assert sorted(source.passage.id for source in one.sources) == ["p0", "p1", "p2", "p3"]
+        assert sum(source.prior for source in one.sources) == pytest.approx(1, abs=1e-5)
+        assert sum(source.posterior for source in one.sources) == pytest.approx(1, abs=1e-5)
+
+
+def test_case_of_a_question_reaches_the_answer(small):
+    upper, lower = small.answers(small.three)[:2]
+    assert upper.logprob != pytest.approx(lower.logprob, abs=1e-4)
+
+
+def test_closed_book_answers_without_sources_from_the_generator_alone(small):
+    book = ClosedBook(16, small.arch.generator.pad_id)
+    generator = {"generator": small.params["generator"]}
+    token, sequence = (small.answers(book, variant=variant, params=generator) for variant in ("token", "sequence"))
+    assert [a.sources for a in token] == [()] * len(QUESTIONS)
+    same(token, sequence)
+    open_book = small.answers(small.three)
+    assert [a.logprob for a in token] != pytest.approx([a.logprob for a in open_book], abs=1e-3)
+
+
+def test_no_questions_give_no_answers(small):
+    assert small.answers(small.three, []) == []
+
+
+def test_a_source_limit_below_the_question_still_shows_the_whole_question(small):
+    """Nothing of the passages is left, so the generator answers as if the book were closed."""
+    book = ClosedBook(16, small.arch.generator.pad_id)
+    long = ["Who wrote the novel by Jane Austen, Emma?"]
+    narrow = small.answers(small.three, long, max_source=1)
+    closed = small.answers(book, long, params={"generator": small.params["generator"]})
+    asked = (small.tokenizers.source_questions(long) != 1).sum()
+    assert asked % 8 == 0, "the question must fill its columns, or some room is left for a passage"
+    assert narrow[0].text == closed[0].text
+    assert narrow[0].logprob == pytest.approx(closed[0].logprob, abs=1e-4)

@@ -1,0 +1,229 @@
+"""Training and evaluation of whole runs, small: resuming, freezing, faults, and what a user gets to read."""
+
+import dataclasses
+import json
+import math
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from rag_jax import config as rag_config
+from rag_jax.evaluation.run import evaluate, evaluate_runs, figures_of, spread
+from rag_jax.experiment import load_parts, make_retriever
+from rag_jax.rag.answer import answer
+from rag_jax.text.world_facts import world_passages, world_questions
+from rag_jax.training.checkpoint import ConfigurationMismatch
+from rag_jax.training.loop import NonFiniteLoss, train, trained_params
+from rag_jax.training.metrics import read_metrics
+from rag_jax.training.recipes import run_recipe
+from rag_jax.types import Answer, Passage, Question, Source
+
+PASSAGES = 24
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Two dozen passages of World Facts and the questions that they answer."""
+    directory = tmp_path_factory.mktemp("files")
+    passages = [item.passage for item in world_passages("2020")[:PASSAGES]]
+    ids = {passage.id for passage in passages}
+    questions = [q.question for q in world_questions("2020") if q.question.positive_ids[0] in ids]
+    rows = [{"id": p.id, "title": p.title, "text": p.text} for p in passages]
+    (directory / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [
+        {"id": q.id, "question": q.text, "answers": list(q.answers), "positive_ids": list(q.positive_ids)}
+        for q in questions
+    ]
+    (directory / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return directory
+
+
+def small(files, **values):
+    """A final configuration of a few steps on a few passages; `values` are dotted fields with __ for dots."""
+    config = rag_config.Config()
+    defaults = {
+        "k": 2,
+        "data.dataset": "files",
+        "data.passages_path": str(files / "passages.jsonl"),
+        "data.questions_path": str(files / "questions.jsonl"),
+        "data.eval_questions_path": str(files / "questions.jsonl"),
+        "data.max_passage_tokens": 61,
+        "data.max_source_tokens": 96,
+        "data.max_target_tokens": 12,
+        "model.dropout": 0.0,
+        "index.backend": "exact",
+        "optimizer.learning_rate": 1e-3,
+        "optimizer.schedule": "constant",
+        "optimizer.warmup_steps": 0,
+        "optimizer.label_smoothing": 0.0,
+        "train.batch_size": 4,
+        "train.steps": 4,
+        "train.log_every": 1,
+        "train.checkpoint_every": 2,
+        "eval.batch_size": 4,
+        "eval.max_questions": 4,
+    }
+    rag_config.update(config, defaults | {name.replace("__", "."): value for name, value in values.items()})
+    return rag_config.finalise(config)
+
+
+def equal(a, b):
+    return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), a, b))
+
+
+@pytest.fixture(scope="module")
+def whole(files, tmp_path_factory):
+    """A finished run with dropout, so that its keys count too."""
+    workdir = tmp_path_factory.mktemp("whole")
+    config = small(files, model__dropout=0.1)
+    return config, workdir, train(config, workdir)
+
+
+def test_interrupted_run_ends_at_the_same_parameters_and_metrics(files, whole, tmp_path):
+    config, workdir, params = whole
+    train(small(files, model__dropout=0.1, train__steps=2), tmp_path)
+    assert not equal(params, trained_params(config, tmp_path, load_parts(config)))
+    resumed = train(config, tmp_path)
+    assert equal(params, resumed)
+    losses = [[line["loss"] for line in read_metrics(d / "metrics.jsonl")] for d in (workdir, tmp_path)]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 4
+
+
+def test_training_changes_both_models_and_lowers_the_loss(files, whole):
+    config, workdir, params = whole
+    start = load_parts(config).params
+    for part in ("question_encoder", "generator"):
+        assert not equal(start[part], params[part])
+    lines = read_metrics(workdir / "metrics.jsonl")
+    assert all(math.isfinite(line["loss"]) and 0 <= line["prior_entropy"] <= math.log(2) + 1e-6 for line in lines)
+
+
+def test_a_finished_run_is_not_trained_again(whole):
+    config, workdir, params = whole
+    before = (workdir / "metrics.jsonl").read_bytes()
+    assert equal(train(config, workdir), params)
+    assert (workdir / "metrics.jsonl").read_bytes() == before
+
+
+def test_frozen_question_encoder_keeps_every_bit(files, tmp_path):
+    config = small(files, freeze=("question_encoder",), train__steps=2)
+    start = load_parts(config).params
+    params = train(config, tmp_path)
+    assert equal(start["question_encoder"], params["question_encoder"])
+    assert not equal(start["generator"], params["generator"])
+
+
+def test_run_directory_of_another_configuration_is_refused_and_untouched(files, whole, capsys):
+    _, workdir, _ = whole
+    before = {p: p.read_bytes() for p in workdir.rglob("*") if p.is_file()}
+    with pytest.raises(ConfigurationMismatch, match=r"variant.*sequence.*token"):
+        train(small(files, model__dropout=0.1, variant="token"), workdir)
+    assert run_recipe(small(files, model__dropout=0.1, variant="token"), workdir) == 1
+    assert capsys.readouterr().err.startswith("error: ")
+    assert {p: p.read_bytes() for p in workdir.rglob("*") if p.is_file()} == before
+
+
+def test_non_finite_loss_stops_with_the_number_of_the_step(files, tmp_path):
+    config = small(files)
+    parts = load_parts(config)
+    kernel = parts.params["generator"]["decoder_layers"]["feed_forward"]["wide"]["bias"]
+    parts.params["generator"]["decoder_layers"]["feed_forward"]["wide"]["bias"] = np.full_like(kernel, np.nan)
+    with pytest.raises(NonFiniteLoss, match="step 1: the loss is nan"):
+        train(config, tmp_path, parts)
+    assert not list((tmp_path / "checkpoints").glob("[0-9]*"))
+
+
+def test_k_beyond_the_corpus_is_masked_and_shows_no_ghost(files, whole):
+    _, workdir, params = whole
+    config = small(files, k=PASSAGES + 3)
+    parts = load_parts(config)
+    retriever = make_retriever(config, parts, workdir, config.k)
+    for variant in ("sequence", "token"):
+        found = answer(params, parts.arch, parts.tokenizers, retriever, ["capital of Albania"], variant=variant)
+        sources = next(iter(found)).sources
+        assert len({source.passage.id for source in sources}) == len(sources) == PASSAGES
+        assert sum(s.prior for s in sources) == pytest.approx(1, abs=1e-5)
+        assert sum(s.posterior for s in sources) == pytest.approx(1, abs=1e-5)
+
+
+def test_closed_book_and_rag_are_evaluated_in_one_table(files, tmp_path):
+    train(small(files, train__steps=1), tmp_path / "sequence")
+    train(small(files, train__steps=1, retriever="none"), tmp_path / "closed_book")
+    results = evaluate_runs(tmp_path, trained_params)
+    assert json.loads((tmp_path / "metrics.json").read_text()) == results
+    assert set(results["closed_book"]) == {"em", "f1", "questions"}
+    assert {"em", "recall_at_1", "recall_at_2", "gold_recall_at_1", "right_without_support"} <= set(results["sequence"])
+    lines = [json.loads(x) for x in (tmp_path / "sequence" / "predictions.jsonl").read_text().splitlines()]
+    assert len(lines) == 4
+    assert all(len(line["passages"]) == 2 for line in lines)
+
+
+def test_single_answers_equal_batched_ones(files, whole):
+    config, workdir, params = whole
+    parts = load_parts(config)
+    retriever = make_retriever(config, parts, workdir, 2)
+    questions = [q.text for q in parts.collection.evaluation[:5]]
+    ask = lambda size: list(  # noqa: E731
+        answer(params, parts.arch, parts.tokenizers, retriever, questions, variant="token", batch_size=size)
+    )
+    for one, many in zip(ask(1), ask(4), strict=True):
+        assert one.text == many.text
+        assert one.logprob == pytest.approx(many.logprob, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data__passages_path": "broken.jsonl"}, r"broken\.jsonl:2: "),
+        ({"data__questions_path": "empty.jsonl"}, r"empty\.jsonl"),
+        ({"data__passages_path": "absent.tsv"}, r"absent\.tsv"),
+        ({"model__init_from": "nowhere"}, "nowhere: no weights there"),
+        ({"model__generator": "bart-huge"}, "no model is named 'bart-huge'"),
+        ({"freeze": ("encoder",)}, "'encoder' matches no parameter"),
+    ],
+)
+def test_bad_input_is_one_error_with_its_place(files, tmp_path, capsys, change, message):
+    (tmp_path / "broken.jsonl").write_text('{"id": "1", "title": "a", "text": "b"}\n{"id": "2", "title"\n')
+    (tmp_path / "empty.jsonl").write_text("")
+    change = {n: str(tmp_path / v) if n.endswith("path") else v for n, v in change.items()}
+    assert run_recipe(small(files, **change), tmp_path / "run") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert "Traceback" not in error
+    assert re.search(message, error), error
+    assert not list((tmp_path / "run").glob("checkpoints/[0-9]*"))
+
+
+def test_evaluation_without_a_checkpoint_says_so(files, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no checkpoint"):
+        evaluate(small(files), tmp_path, trained_params)
+    with pytest.raises(FileNotFoundError, match="no run there"):
+        evaluate_runs(tmp_path / "nothing", trained_params)
+
+
+def test_figures_count_right_answers_that_no_passage_holds():
+    passages = [Passage("1", "", "the capital is Paris"), Passage("2", "", "nothing")]
+    questions = [Question(str(i), "?", (a,), ("1",)) for i, a in enumerate(("Paris", "Rome", "Oslo"))]
+    sources = tuple(Source(p, 0.5, 0.5) for p in passages)
+    answers = [Answer(text, 0.0, sources) for text in ("Paris", "Rome", "wrong")]
+    figures = figures_of(questions, answers, 2)
+    assert figures["em"] == pytest.approx(2 / 3)
+    assert figures["recall_at_1"] == pytest.approx(1 / 3)
+    assert figures["gold_recall_at_1"] == 1
+    assert figures["right_without_support"] == 0.5
+
+
+def test_spread_takes_questions_from_everywhere():
+    questions = [Question(str(i), "?") for i in range(10)]
+    assert [q.id for q in spread(questions, 3)] == ["0", "3", "6"]
+    assert len(spread(questions, None)) == len(spread(questions, 99)) == 10
+
+
+def test_parts_are_not_shared_between_loads(files):
+    config = small(files)
+    first, second = load_parts(config), load_parts(config)
+    assert first.params is not second.params
+    assert dataclasses.replace(first, params=second.params).arch == first.arch
