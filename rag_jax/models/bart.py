@@ -170,7 +170,7 @@ class Bart(nn.Module):
             self.final_logits_bias = self.param("final_logits_bias", nn.initializers.zeros, (c.table_rows,))
 
     def embed(
-        self, tokens: Int[Array, "R T"], positions: Int[Array, "T"], side: str, deterministic: bool = True
+        self, tokens: Int[Array, "R T"], positions: Int[Array, "#T"], side: str, deterministic: bool = True
     ) -> Float[Array, "R T D"]:
         """Token and position embeddings, normalised. `side` is 'encoder' or 'decoder'."""
         scale = self.config.width**0.5 if self.config.scale_embedding else 1.0

@@ -90,5 +90,5 @@ def _sources(
     return tuple(sorted(found, key=lambda source: -source.prior))
 
 
-def _passage(passages: Any, row: int) -> Passage:
+def _passage(passages: Any, row: int | np.integer) -> Passage:
     return passages[int(row)]

@@ -49,6 +49,13 @@ def logsumexp(x: Float[Array, "*axes K"]) -> Float[Array, "*axes"]:
     return jnp.where(nonzero, jnp.log(jnp.where(nonzero, total, 1.0)) + peak[..., 0], -jnp.inf)
 
 
+def normalise(joint: Float[Array, "*axes K"]) -> Float[Array, "*axes K"]:
+    """Probabilities over the last axis from log joint probabilities; all 0 where every entry is -inf."""
+    finite = joint > -jnp.inf
+    total = logsumexp(joint)[..., None]
+    return jnp.where(finite, jnp.exp(jnp.where(finite, joint - jnp.where(total > -jnp.inf, total, 0.0), 0.0)), 0.0)
+
+
 def sequence_loglik(
     prior: Float[Array, "B K"], logp: Float[Array, "B K T"], mask: Bool[Array, "B T"]
 ) -> Float[Array, "B"]:
@@ -73,16 +80,16 @@ def token_loglik(
 def sequence_posterior(
     prior: Float[Array, "B K"], logp: Float[Array, "B K T"], mask: Bool[Array, "B T"]
 ) -> Float[Array, "B K"]:
-    """p(z|x,y) for a whole answer: which passage it came from. Sums to 1 over K."""
-    return jax.nn.softmax(prior + answer_logprobs(logp, mask), axis=-1)
+    """p(z|x,y) for a whole answer: which passage it came from. Sums to 1 over K; 0 without any passage."""
+    return normalise(prior + answer_logprobs(logp, mask))
 
 
 def token_posterior(
     prior: Float[Array, "B K"], logp: Float[Array, "B K T"], mask: Bool[Array, "B T"]
 ) -> Float[Array, "B K T"]:
     """p(z|x,y_<=t) for each token of RAG-Token (the paper's figure 2). Sums to 1 over K; 0 where `mask` is false."""
-    posterior = jax.nn.softmax(prior[:, :, None] + logp.astype(jnp.float32), axis=1)
-    return jnp.where(mask[:, None, :], posterior, 0.0)
+    posterior = normalise((prior[:, :, None] + logp.astype(jnp.float32)).swapaxes(1, 2))
+    return jnp.where(mask[:, None, :], posterior.swapaxes(1, 2), 0.0)
 
 
 def next_token_logprobs(prior: Float[Array, "B K"], logits: Float[Array, "B K V"]) -> Float[Array, "B V"]:

@@ -57,7 +57,7 @@ class Retriever:
         self,
         rows: Int[np.ndarray, "B K"],
         question: Int[np.ndarray, "B Q"],
-        source_question: Int[np.ndarray, "B Q"],
+        source_question: Int[np.ndarray, "B L"],
         target: Int[np.ndarray, "B T"] | None = None,
         weight: Float[np.ndarray, "B"] | None = None,
     ) -> Batch:
@@ -85,7 +85,7 @@ class ClosedBook:
         self,
         rows: Int[np.ndarray, "B 1"],
         question: Int[np.ndarray, "B Q"],
-        source_question: Int[np.ndarray, "B Q"],
+        source_question: Int[np.ndarray, "B L"],
         target: Int[np.ndarray, "B T"] | None = None,
         weight: Float[np.ndarray, "B"] | None = None,
     ) -> Batch:

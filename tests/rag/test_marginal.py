@@ -208,3 +208,12 @@ def test_probabilities_of_a_closed_language_sum_to_one(rng, loglik):
     probabilities = np.exp(loglik(prior, jnp.asarray(logp), jnp.asarray(mask)))
     assert len(answers) == 15
     assert probabilities.sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_question_without_any_passage_has_no_posterior_and_no_nan():
+    prior = marginal.log_prior(jnp.zeros((2, 3)), jnp.array([[False] * 3, [True] * 3]))
+    logp, mask = jnp.full((2, 3, 2), -1.0), jnp.ones((2, 2), bool)
+    for posterior in (marginal.sequence_posterior(prior, logp, mask), marginal.token_posterior(prior, logp, mask)):
+        assert (posterior[0] == 0).all()
+        np.testing.assert_allclose(posterior[1].sum(0), 1, rtol=1e-6)
+    assert marginal.sequence_loglik(prior, logp, mask)[0] == -jnp.inf
