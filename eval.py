@@ -8,7 +8,9 @@ from absl import app, flags
 from rag_jax.evaluation.command import evaluate_command
 from rag_jax.training.loop import trained_params
 
-_WORKDIR = flags.DEFINE_string("workdir", None, "A run, or a directory of runs; metrics.json is written there.", required=True)
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "A run, or a directory of runs; metrics.json is written there.", required=True
+)
 _SET = flags.DEFINE_multi_string("set", [], "Field of the configuration to change for this evaluation, e.g. eval.k=10.")
 
 

@@ -5,8 +5,7 @@ They depart from the paper, and from `rag_jax.rag.loss`, in ways that this modul
 - The labels are the decoder's inputs; the targets are the labels shifted left, with padding at the end.
 - RAG-Sequence adds log p(z|x) at target position 1 only: an answer of one target loses it, and so does one whose second
   target is padding.
-- Label smoothing of RAG-Sequence sums log p over the vocabulary after the prior was added to every entry: the term
-holds
+- Label smoothing of RAG-Sequence sums log p over the vocabulary after the prior was added to every entry: it holds
   V log p(z|x), which pulls retrieval towards one passage whatever the answer is. RAG-Token smooths the mixture.
 - `exclude_bos_score` leaves out the first target, if it is <s> in every row of the batch; of the smoothing term never.
 """

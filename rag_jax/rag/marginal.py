@@ -40,20 +40,21 @@ def answer_logprobs(logp: Float[Array, "B K T"], mask: Bool[Array, "B T"]) -> Fl
 
 
 def logsumexp(x: Float[Array, "*axes K"]) -> Float[Array, "*axes"]:
-    """Log-sum-exp over the last axis in which an entry of -inf has neither weight nor gradient."""
+    """Log-sum-exp over the last axis in which an entry of -inf has neither weight nor gradient. NaN stays NaN."""
     peak = jnp.max(x, axis=-1, keepdims=True)
     peak = jax.lax.stop_gradient(jnp.where(jnp.isfinite(peak), peak, 0.0))
-    finite = x > -jnp.inf
-    total = jnp.where(finite, jnp.exp(jnp.where(finite, x, 0.0) - peak), 0.0).sum(-1)
-    nonzero = total > 0
-    return jnp.where(nonzero, jnp.log(jnp.where(nonzero, total, 1.0)) + peak[..., 0], -jnp.inf)
+    present = x != -jnp.inf
+    total = jnp.where(present, jnp.exp(jnp.where(present, x, 0.0) - peak), 0.0).sum(-1)
+    empty = total == 0
+    return jnp.where(empty, -jnp.inf, jnp.log(jnp.where(empty, 1.0, total)) + peak[..., 0])
 
 
 def normalise(joint: Float[Array, "*axes K"]) -> Float[Array, "*axes K"]:
     """Probabilities over the last axis from log joint probabilities; all 0 where every entry is -inf."""
-    finite = joint > -jnp.inf
+    present = joint != -jnp.inf
     total = logsumexp(joint)[..., None]
-    return jnp.where(finite, jnp.exp(jnp.where(finite, joint - jnp.where(total > -jnp.inf, total, 0.0), 0.0)), 0.0)
+    total = jnp.where(total == -jnp.inf, 0.0, total)
+    return jnp.where(present, jnp.exp(jnp.where(present, joint, 0.0) - total), 0.0)
 
 
 def sequence_loglik(

@@ -217,3 +217,9 @@ def test_question_without_any_passage_has_no_posterior_and_no_nan():
         assert (posterior[0] == 0).all()
         np.testing.assert_allclose(posterior[1].sum(0), 1, rtol=1e-6)
     assert marginal.sequence_loglik(prior, logp, mask)[0] == -jnp.inf
+
+
+@both
+def test_a_passage_of_nan_is_not_taken_for_one_without_weight(loglik):
+    logp = jnp.full((1, 2, 3), -1.0).at[0, 1, 2].set(jnp.nan)
+    assert jnp.isnan(loglik(marginal.log_prior(jnp.zeros((1, 2))), logp, jnp.ones((1, 3), bool))[0])

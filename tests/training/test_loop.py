@@ -177,7 +177,7 @@ def test_single_answers_equal_batched_ones(files, whole):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data__passages_path": "broken.jsonl"}, r"broken\.jsonl:2: "),
+        ({"data__passages_path": "broken.jsonl"}, r"broken\.jsonl, line 2: "),
         ({"data__questions_path": "empty.jsonl"}, r"empty\.jsonl"),
         ({"data__passages_path": "absent.tsv"}, r"absent\.tsv"),
         ({"model__init_from": "nowhere"}, "nowhere: no weights there"),
