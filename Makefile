@@ -18,7 +18,7 @@ demo: $(VENV)/installed-base
 	$(PYTHON) train.py --config=configs/world.py:variant=closed_book --workdir=$(WORLD)/closed_book
 	$(PYTHON) eval.py --workdir=$(WORLD)
 
-test: $(VENV)/installed-test
+test: $(VENV)/installed-test,parity
 	$(PYTHON) -m pytest -q
 
 lint: $(VENV)/installed-dev
@@ -29,7 +29,7 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -path ./runs -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# installed-base is the package alone; installed-test and installed-dev add the extra of that name.
+# installed-base is the package alone; installed-test,parity and installed-dev add the extras of that name.
 $(VENV)/installed-%: setup.cfg pyproject.toml | $(PYTHON)
 	@echo "Installing rag-jax ($*) into $(VENV); the first time takes a few minutes."
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.$(if $(filter base,$*),,[$*])'
