@@ -8,17 +8,20 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 
 from rag_jax.config import Config
 from rag_jax.index import Index, IndexMismatch, build_index, fingerprint, open_index
+from rag_jax.rag.answer import answer
 from rag_jax.rag.model import Architecture, architecture, init_params, load_tokenizers, load_weights
 from rag_jax.rag.retrieve import ClosedBook, Retriever, embed_passages
 from rag_jax.text.datasets import Collection, load_collection
 from rag_jax.text.table import PassageTable
 from rag_jax.text.tokens import Tokenizers
+from rag_jax.types import Answer, Question
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,3 +109,25 @@ def make_retriever(config: Config, parts: Parts, workdir: str | os.PathLike[str]
         return ClosedBook(parts.arch.passage_encoder.width, parts.arch.generator.pad_id)
     directory = config.index.directory or pathlib.Path(workdir) / "index"
     return Retriever(passage_index(parts, directory, config.index.backend), parts.tokenizers, k)
+
+
+def answer_questions(
+    config: Config,
+    parts: Parts,
+    params: dict[str, Any],
+    retriever: Retriever | ClosedBook,
+    questions: Sequence[Question],
+) -> tuple[Answer, ...]:
+    """Answers as the configuration says, in the order of the questions; `params` are the trained ones."""
+    return tuple(
+        answer(
+            params,
+            parts.arch,
+            parts.tokenizers,
+            retriever,
+            [question.text for question in questions],
+            variant=config.variant,
+            batch_size=config.eval.batch_size,
+            max_source=config.data.max_source_tokens,
+        )
+    )

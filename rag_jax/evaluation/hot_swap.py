@@ -9,8 +9,7 @@ from typing import Any
 
 from rag_jax.config import Config
 from rag_jax.evaluation.answers import score
-from rag_jax.experiment import Parts, passage_index
-from rag_jax.rag.answer import answer
+from rag_jax.experiment import Parts, answer_questions, passage_index
 from rag_jax.rag.retrieve import Retriever
 from rag_jax.text.datasets import Collection
 from rag_jax.text.world_facts import EDITIONS, leader_questions, world_passages
@@ -37,16 +36,8 @@ def hot_swap(
         swapped = dataclasses.replace(parts, collection=collection)
         index = passage_index(swapped, pathlib.Path(directory) / f"index-{edition}", config.index.backend)
         questions = truths[edition]
-        answers = answer(
-            params,
-            parts.arch,
-            parts.tokenizers,
-            Retriever(index, parts.tokenizers, config.eval.k),
-            [q.text for q in questions],
-            variant=config.variant,
-            batch_size=config.eval.batch_size,
-            max_source=config.data.max_source_tokens,
-        )
+        retriever = Retriever(index, parts.tokenizers, config.eval.k)
+        answers = answer_questions(config, parts, params, retriever, questions)
         predictions = {q.id: a.text for q, a in zip(questions, answers, strict=True)}
         table[f"{edition}_index"] = {f"{e}_leaders": score(predictions, truths[e])["exact_match"] for e in EDITIONS}
     return table | {"questions": len(truths[EDITIONS[0]])}

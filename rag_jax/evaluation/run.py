@@ -14,8 +14,7 @@ from rag_jax.evaluation.answers import exact_match, score
 from rag_jax.evaluation.hot_swap import hot_swap
 from rag_jax.evaluation.report import print_answers, print_hot_swap, print_results
 from rag_jax.evaluation.retrieval import answer_recall, gold_recall, has_answer
-from rag_jax.experiment import Parts, load_parts, make_retriever
-from rag_jax.rag.answer import answer
+from rag_jax.experiment import Parts, answer_questions, load_parts, make_retriever
 from rag_jax.types import Answer, Question
 
 Restore = Callable[[Config, pathlib.Path, Parts], dict[str, Any]]
@@ -84,18 +83,7 @@ def evaluate(config: Config, workdir: str | os.PathLike[str], restore: Restore) 
         raise ValueError("no questions to evaluate on: give config.data.eval_questions_path")
     params = restore(config, pathlib.Path(workdir), parts)
     retriever = make_retriever(config, parts, workdir, config.eval.k)
-    answers = tuple(
-        answer(
-            params,
-            parts.arch,
-            parts.tokenizers,
-            retriever,
-            [q.text for q in questions],
-            variant=config.variant,
-            batch_size=config.eval.batch_size,
-            max_source=config.data.max_source_tokens,
-        )
-    )
+    answers = answer_questions(config, parts, params, retriever, questions)
     k = 0 if config.retriever == "none" else config.eval.k
     return Evaluated(config, parts, params, questions, answers, figures_of(questions, answers, k))
 

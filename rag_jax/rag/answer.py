@@ -14,7 +14,7 @@ from rag_jax.rag.loss import batch_prior, batch_source
 from rag_jax.rag.model import Architecture
 from rag_jax.rag.retrieve import ClosedBook, Retriever, source_width
 from rag_jax.text.tokens import Tokenizers, trim
-from rag_jax.types import Answer, Batch, Passage, Source
+from rag_jax.types import Answer, Batch, Source
 
 DECODERS = {"sequence": decode_sequence, "token": decode_token}
 
@@ -81,14 +81,9 @@ def _sources(
     """The passages of one question, best prior first; the approximate index's own order does not count."""
     if isinstance(retriever, ClosedBook):
         return ()
-    passages: Any = retriever.index.passages
     found = [
-        Source(_passage(passages, row), float(np.exp(p)), float(q))
+        Source(retriever.index.passages[row], float(np.exp(p)), float(q))
         for row, p, q in zip(rows, prior, posterior, strict=True)
         if row >= 0
     ]
     return tuple(sorted(found, key=lambda source: -source.prior))
-
-
-def _passage(passages: Any, row: int | np.integer) -> Passage:
-    return passages[int(row)]

@@ -79,19 +79,20 @@ class Checkpointer:
       directory: the run directory; made if it is not there.
       config_json: the configuration, JSON text of an object.
       keep: how many checkpoints stay; older ones are deleted.
+      record: write config.json; a reader of checkpoints leaves the one that is there.
 
     Raises:
       ConfigurationMismatch: the directory holds checkpoints made with another configuration, or with an unknown one.
         Nothing has been written then.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], config_json: str, keep: int = 2):
+    def __init__(self, directory: str | os.PathLike[str], config_json: str, keep: int = 2, record: bool = True):
         run = Path(os.path.abspath(directory))
         states, written = run / "checkpoints", run / "config.json"
         if states.is_dir() and ocp.utils.checkpoint_steps(states):
             _refuse_another(run, config_json, written.read_text("utf-8") if written.exists() else None)
         logging.getLogger("absl").addFilter(_CHATTER)
-        if jax.process_index() == 0:
+        if record and jax.process_index() == 0:
             run.mkdir(parents=True, exist_ok=True)
             beside = run / "config.json.partial"
             beside.write_text(config_json, "utf-8")

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 
 from rag_jax.config import Config, to_json
 from rag_jax.experiment import Parts, load_parts, make_retriever
@@ -18,7 +19,7 @@ from rag_jax.rag.retrieve import source_width
 from rag_jax.training.checkpoint import Checkpointer
 from rag_jax.training.examples import Examples
 from rag_jax.training.metrics import MetricsWriter, Progress
-from rag_jax.training.optimizer import learning_rates, make_optimizer, make_rules, merge, partition
+from rag_jax.training.optimizer import Rule, learning_rates, make_optimizer, make_rules, merge, partition
 from rag_jax.training.step import TrainState, init_state, make_train_step
 
 
@@ -50,16 +51,8 @@ def train(config: Config, workdir: str | os.PathLike[str], parts: Parts | None =
 
 def _train(config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Checkpointer) -> dict[str, Any]:
     o, t = config.optimizer, config.train
-    rules = make_rules(
-        learning_rate=o.learning_rate,
-        retriever_learning_rate=o.retriever_learning_rate,
-        steps=t.steps,
-        schedule=o.schedule,
-        warmup_steps=o.warmup_steps,
-        freeze=config.freeze,
-    )
+    rules, optimizer = _rules_and_optimizer(config)
     trainable, frozen = partition(parts.params, rules)
-    optimizer = make_optimizer(rules, clip_norm=o.clip_norm, weight_decay=o.weight_decay, b1=o.b1, b2=o.b2)
     state = jax.jit(lambda tree: init_state(tree, optimizer))(trainable)
     if checkpointer.latest_step() is not None:
         state = checkpointer.restore(jax.eval_shape(lambda: state))
@@ -106,6 +99,20 @@ def _train(config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Ch
     return merge(jax.device_get(state.trainable), jax.device_get(frozen))
 
 
+def _rules_and_optimizer(config: Config) -> tuple[tuple[Rule, ...], optax.GradientTransformation]:
+    """Who is trained at which rate, and by what."""
+    o = config.optimizer
+    rules = make_rules(
+        learning_rate=o.learning_rate,
+        retriever_learning_rate=o.retriever_learning_rate,
+        steps=config.train.steps,
+        schedule=o.schedule,
+        warmup_steps=o.warmup_steps,
+        freeze=config.freeze,
+    )
+    return rules, make_optimizer(rules, clip_norm=o.clip_norm, weight_decay=o.weight_decay, b1=o.b1, b2=o.b2)
+
+
 def _report(
     pending: tuple[int, Mapping[str, Any]],
     every: int,
@@ -129,20 +136,14 @@ def _report(
 
 
 def trained_params(config: Config, workdir: str | os.PathLike[str], parts: Parts) -> dict[str, Any]:
-    """The parameters of a run's newest checkpoint.
+    """The parameters of a run's newest checkpoint; the run's config.json stays as it was trained with.
 
     Raises:
+      ConfigurationMismatch: the directory holds another configuration's checkpoints.
       FileNotFoundError: the run has no checkpoint.
     """
-    o = config.optimizer
-    rules = make_rules(
-        learning_rate=o.learning_rate,
-        retriever_learning_rate=o.retriever_learning_rate,
-        steps=config.train.steps,
-        freeze=config.freeze,
-    )
+    rules, optimizer = _rules_and_optimizer(config)
     trainable, frozen = partition(parts.params, rules)
-    optimizer = make_optimizer(rules, clip_norm=o.clip_norm, weight_decay=o.weight_decay, b1=o.b1, b2=o.b2)
-    with Checkpointer(workdir, to_json(config), keep=config.train.keep_checkpoints) as checkpointer:
+    with Checkpointer(workdir, to_json(config), keep=config.train.keep_checkpoints, record=False) as checkpointer:
         state: TrainState = checkpointer.restore(jax.eval_shape(lambda: init_state(trainable, optimizer)))
     return merge(jax.device_get(state.trainable), frozen)

@@ -2,7 +2,7 @@
 
 The paper starts from a trained DPR and a trained BART. Here both are made from the training countries alone: the
 tokenizer from their passages, the towers by contrastive training, the generator by reading counterfactual passages that
-grow longer in stages. Every part is saved when it is done, and a part that is there is not made again.
+grow longer in stages. A tokenizer and towers that are there already are not made again; the reader is.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rag_jax.models.bart import Bart, BartConfig
 from rag_jax.models.bert import Bert, BertConfig
+from rag_jax.rag.retrieve import encode
 from rag_jax.rag.source import SPECIALS
 from rag_jax.text.tokens import Tokenizers, train_tokenizer, trim
 from rag_jax.text.world_facts import EDITIONS, Counterfactuals, split_of, world_passages, world_questions
@@ -140,11 +141,10 @@ def train_towers(
     config: BertConfig, tokenizers: Tokenizers, *, steps: int, groups: int, learning_rate: float, seed: int, log: Log
 ) -> dict[str, Any]:
     """Both towers from random weights; returns {'question_encoder', 'passage_encoder'}."""
-    keys = jax.random.split(jax.random.key(seed))
-    init = functools.partial(Bert(config).init, tokens=jnp.ones((1, 8), jnp.int32))
-    params = {"question_encoder": init(keys[0])["params"], "passage_encoder": init(keys[1])["params"]}
+    _, key = jax.random.split(jax.random.key(seed))
+    tower = Bert(config).init(key, tokens=jnp.ones((1, 8), jnp.int32))["params"]
     # Both towers start alike: a word then means the same on both sides, and learning to match names starts at once.
-    params["question_encoder"] = params["passage_encoder"]
+    params = {"question_encoder": tower, "passage_encoder": tower}
     rules = make_rules(learning_rate=learning_rate, steps=steps, schedule="cosine", warmup_steps=min(100, steps))
     optimizer = make_optimizer(rules, clip_norm=1.0, weight_decay=0.01, b2=0.98)
 
@@ -173,10 +173,9 @@ def tower_recall(
     """Share of a split's questions whose gold passage is among the k best of the whole edition, exact search."""
     passages = [p.passage for p in world_passages(EDITION)]
     questions = [q.question for q in world_questions(EDITION, split)]
-    encode = jax.jit(lambda p, tokens: Bert(config).apply({"params": p}, tokens))
 
     def vectors(tower: str, rows: np.ndarray) -> np.ndarray:
-        return np.concatenate([encode(params[tower], rows[i : i + 256]) for i in range(0, len(rows), 256)])
+        return np.concatenate([encode(config, params[tower], rows[i : i + 256]) for i in range(0, len(rows), 256)])
 
     scores = vectors("question_encoder", tokenizers.questions([q.text for q in questions]))
     scores = scores @ vectors("passage_encoder", tokenizers.passages(passages)).T
@@ -248,7 +247,7 @@ def reader_accuracy(
     question = trim(tokenizers.source_questions([i.question.text for i in items]), pad, 8)
     passage = tokenizers.source_passages([texts[i.question.positive_ids[0]] for i in items])
     target = trim(tokenizers.targets([i.question.answers[0] for i in items]), pad, 8)
-    width = question.shape[1] + passage.shape[1] + 3
+    width = question.shape[1] + passage.shape[1] + SPECIALS
     exact = jax.jit(functools.partial(reader_exact, config=config, width=width))
     right = np.concatenate(
         [

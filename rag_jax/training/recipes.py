@@ -38,7 +38,7 @@ def run_recipe(config: Config, workdir: str | os.PathLike[str]) -> int:
 def world_pretrain(config: Config, workdir: str | os.PathLike[str]) -> None:
     """Makes tokenizer, towers and reader from nothing, as `configs/world_pretrain.py` says, into `workdir`/weights.
 
-    Parts that are there are not made again. `workdir`/metrics.jsonl is the log.
+    A tokenizer and towers that are there are not made again. `workdir`/metrics.jsonl is the log.
     """
     workdir, p = pathlib.Path(workdir), config.pretrain
     workdir.mkdir(parents=True, exist_ok=True)

@@ -227,3 +227,11 @@ def test_parts_are_not_shared_between_loads(files):
     first, second = load_parts(config), load_parts(config)
     assert first.params is not second.params
     assert dataclasses.replace(first, params=second.params).arch == first.arch
+
+
+def test_evaluation_with_changed_settings_leaves_the_runs_record_alone(files, whole):
+    _, workdir, params = whole
+    before = (workdir / "config.json").read_bytes()
+    changed = small(files, model__dropout=0.1, eval__max_questions=1)
+    assert equal(trained_params(changed, workdir, load_parts(changed)), params)
+    assert (workdir / "config.json").read_bytes() == before
