@@ -17,9 +17,9 @@ def get_config(arg: str = "") -> Config:
     config.data.max_question_tokens = 32
     config.data.max_passage_tokens = 160
     config.data.max_target_tokens = 24
-    config.pretrain.tower_steps = 800
+    config.pretrain.tower_steps = 2400
     config.pretrain.tower_groups = 10
-    config.pretrain.one_fact_steps = 800
-    config.pretrain.three_fact_steps = 600
-    config.pretrain.whole_steps = 1800
+    config.pretrain.one_fact_steps = 700
+    config.pretrain.three_fact_steps = 500
+    config.pretrain.whole_steps = 4000
     return update(config, parse_arg(arg))

@@ -76,7 +76,8 @@ def tower_batches(
 ) -> Iterator[tuple[Int[np.ndarray, "B Q"], Int[np.ndarray, "B P"]]]:
     """Questions with their passages, several on each country: a country's other passages are hard negatives.
 
-    Real training questions and passages make a third of the groups, counterfactual ones the rest.
+    Real training questions and passages make a third of the groups, counterfactual ones the rest; of these every other
+    one is on a namesake of the country before.
     """
     rng, source = np.random.default_rng(seed), Counterfactuals(EDITION)
     texts = {p.passage.id: p.passage for p in world_passages(EDITION)}
@@ -94,8 +95,11 @@ def tower_batches(
                     seen.add(gold)
                     questions.append(item.question.text)
                     passages.append(texts[gold])
+        country = None
         while len(questions) < groups * 8:
-            for example in source.sample_group(rng, facts=(2, 5)):
+            examples = source.sample_group(rng, facts=(2, 5), namesake_of=country)
+            country = examples[0].country if country is None else None
+            for example in examples:
                 questions.append(example.question)
                 passages.append(Passage("", example.title, example.text))
         count = groups * 8

@@ -20,6 +20,12 @@ from rag_jax.text.world_facts.invention import Inventor
 _REAL_COUNTRY = 0.5
 _PERMUTED = 0.4
 _ALL_RELATIONS = tuple(rel.RELATIONS.values())
+_ASKED_MORE = {
+    "head of government": 3, "chief of state": 3, "official name": 2, "national anthem": 2, "demonym": 2,
+    "highest point": 2, "population": 2,
+}  # fmt: skip
+"""Relations that a reader is asked for so many times as often: names and long numbers are copied last."""
+_WEIGHTS = [_ASKED_MORE.get(relation.name, 1) for relation in _ALL_RELATIONS]
 _BY_SECTION = {s: tuple(r for r in _ALL_RELATIONS if r.section == s) for s in rel.SECTIONS}
 
 
@@ -66,24 +72,33 @@ class Counterfactuals:
         """
         draw = random.Random(int(rng.integers(2**63)))  # faster than numpy for single draws
         country = self._country(draw)
-        asked = draw.choice(_ALL_RELATIONS)
+        asked = draw.choices(_ALL_RELATIONS, _WEIGHTS)[0]
         return self._example(draw, country, asked, draw.randint(*facts))
 
     def sample_group(
-        self, rng: np.random.Generator, n_sections: int = len(rel.SECTIONS), facts: tuple[int, int] = (1, 4)
+        self,
+        rng: np.random.Generator,
+        n_sections: int = len(rel.SECTIONS),
+        facts: tuple[int, int] = (1, 4),
+        namesake_of: str | None = None,
     ) -> list[CounterfactualExample]:
-        """Examples on one country, each from another section: their passages are hard negatives of one another."""
+        """Examples on one country, each from another section: their passages are hard negatives of one another.
+
+        With `namesake_of` the country's name shares a word with that one: hard negatives of its group as well.
+        """
         draw = random.Random(int(rng.integers(2**63)))
-        country = self._country(draw)
+        country = self._country(draw, namesake_of)
         sections = draw.sample(rel.SECTIONS, n_sections)
         return [self._example(draw, country, draw.choice(_BY_SECTION[s]), draw.randint(*facts)) for s in sections]
 
-    def _country(self, draw: random.Random) -> str:
-        if draw.random() < _REAL_COUNTRY:
+    def _country(self, draw: random.Random, namesake_of: str | None = None) -> str:
+        if namesake_of is None and draw.random() < _REAL_COUNTRY:
             return draw.choice(self.countries)
-        while self._hidden.search(country := self._inventor.country(draw)):
-            pass
-        return country
+        while True:
+            invent = self._inventor
+            country = invent.country(draw) if namesake_of is None else invent.namesake(namesake_of, draw)
+            if not self._hidden.search(country):
+                return country
 
     def _example(self, draw: random.Random, country: str, asked: rel.Relation, n: int) -> CounterfactualExample:
         others = [relation for relation in _BY_SECTION[asked.section] if relation is not asked]

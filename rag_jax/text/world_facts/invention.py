@@ -17,6 +17,8 @@ _REGIONS = ("Africa", "Asia", "Europe", "Oceania", "South America", "North Ameri
             "Middle East", "Central America and the Caribbean", "Arctic Region", "Antarctic Region")  # fmt: skip
 _HEIGHTS = ("Mount {}", "{} Peak", "Monte {}", "Mont {}", "Pico {}", "Jabal {}", "Cerro {}", "{} Hill", "{}", "{}")
 _DEPTHS = ("{} Sea", "{} River", "Lake {}", "Lake {}", "{} Ocean", "{} Depression", "Gulf of {}", "{}")
+_KIN = ("{}", "New {}", "{} Islands", "North {}", "South {}", "East {}", "Saint {}", "{}-{}", "{} and {}", "{1} {0}",
+        "{1} and {0}", "Republic of {}")  # fmt: skip
 _UNITS = ("dollars", "pounds", "francs", "pesos", "dinars", "rupees", "shillings", "kroner", "rials", "crowns")
 _DAYS = ("{} Day", "{} Day", "Independence Day", "{} Republic Day", "Feast of {}", "Birthday of King {}",
          "Battle of {} Day", "Day of {}")  # fmt: skip
@@ -94,6 +96,13 @@ class Inventor:
                 name = pattern.format(name, self._country_words.word(rng).capitalize())
             if not any(word in self._forbidden for word in (name.lower(), *name.lower().split())):
                 return name
+
+    def namesake(self, country: str, rng: random.Random) -> str:
+        """Another country that shares a word with this one, as Guinea and New Guinea do."""
+        word = rng.choice([w for w in country.split() if len(w) > 3] or [country])
+        while (name := rng.choice(_KIN).format(word, self._country_words.word(rng).capitalize())) == country:
+            pass
+        return name
 
     def value(self, relation: str, rng: random.Random) -> str:
         """A value for the relation, in its own format."""
