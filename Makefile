@@ -18,8 +18,10 @@ demo: $(VENV)/installed-base
 	$(PYTHON) train.py --config=configs/world.py:variant=closed_book --workdir=$(WORLD)/closed_book
 	$(PYTHON) eval.py --workdir=$(WORLD)
 
+# Compiling uses one core, so several files are tested at once. A file stays in one process: its tests share compiled
+# programs and trained models. Each process takes about 2 GB, hence no more than four.
 test: $(VENV)/installed-test,parity
-	$(PYTHON) -m pytest -q
+	$(PYTHON) -m pytest -q --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 lint: $(VENV)/installed-dev
 	$(PYTHON) -m ruff check .

@@ -24,6 +24,7 @@ import transformers
 from rag_jax.models import hf
 from rag_jax.models.bert import Bert
 from rag_jax.rag.decode import decode_token
+from rag_jax.rag.rules import DecodeOptions
 from rag_jax.text.tokens import pad_rows
 
 BATCH = 50
@@ -62,27 +63,29 @@ def up_to_end(rows: np.ndarray) -> list[list[int]]:
 
 
 def compare_bart(directory: pathlib.Path, passages: list[tuple[str, str]], count: int) -> None:
-    """Greedy token ids of real words."""
+    """Token ids of real words, greedy and with four beams."""
     letters = json.loads((directory / "config.json").read_text())["grapheme_chars"]
     ids = {letter: number for number, letter in enumerate(letters) if number > UNKNOWN}
     words = common_words(passages, "".join(ids), count)
     rows = pad_rows([[BOS, *(ids[letter] for letter in word), EOS] for word in words], 0)
     config, params, _ = hf.load_bart(directory)
     peer = transformers.BartForConditionalGeneration.from_pretrained(directory).eval()
-    decode = jax.jit(decode_token, static_argnames=("config", "max_tokens"))
-    ours, theirs = [], []
-    for batch in batches(list(rows)):
-        source = jnp.asarray(np.stack(batch))[:, None]
-        prior = jnp.zeros((BATCH, 1))
-        ours += up_to_end(np.asarray(decode(params, config, source, source != 0, prior, MAX_TOKENS).tokens))
-        given = torch.tensor(np.stack(batch)).long()
-        with torch.no_grad():
-            out = peer.generate(given, attention_mask=(given != 0).long(), num_beams=1, max_length=MAX_TOKENS + 1)
-        theirs += up_to_end(out[:, 1:].numpy())
-    equal = sum(one == other for one, other in zip(ours[: len(words)], theirs[: len(words)], strict=True))
-    tokens = sum(map(len, theirs[: len(words)]))
-    case = {"case": f"{directory.name} greedy", "metric": "words with equal token ids", "tokens": tokens}
-    show(**case, ours=equal, bound=len(words), ratio=equal / len(words))
+    for beams, name in ((1, "greedy"), (4, "beam 4")):
+        options = DecodeOptions(max_new_tokens=MAX_TOKENS, num_beams=beams)
+        decode = jax.jit(lambda p, ids, prior, o=options: decode_token(p, config, ids, ids != 0, prior, o).tokens[:, 0])
+        ours, theirs = [], []
+        for batch in batches(list(rows)):
+            source = jnp.asarray(np.stack(batch))[:, None]
+            ours += up_to_end(np.asarray(decode(params, source, jnp.zeros((BATCH, 1)))))
+            given = torch.tensor(np.stack(batch)).long()
+            settings = {"num_beams": beams, "max_length": MAX_TOKENS + 1, "early_stopping": False}
+            with torch.no_grad():
+                out = peer.generate(given, attention_mask=(given != 0).long(), bad_words_ids=[[0]], **settings)
+            theirs += up_to_end(out[:, 1:].numpy())
+        equal = sum(one == other for one, other in zip(ours[: len(words)], theirs[: len(words)], strict=True))
+        tokens = sum(map(len, theirs[: len(words)]))
+        case = {"case": f"{directory.name} {name}", "metric": "words with equal token ids", "tokens": tokens}
+        show(**case, ours=equal, bound=len(words), ratio=equal / len(words))
 
 
 def compare_bert(directory: pathlib.Path, passages: list[tuple[str, str]]) -> None:

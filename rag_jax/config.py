@@ -58,7 +58,12 @@ class _Group:
 
 @dataclasses.dataclass
 class DataConfig(_Group):
-    """What to train on and how long texts may be, in tokens. Empty paths mean the data that `dataset` comes with."""
+    """What to train on and how long texts may be, in tokens. Empty paths mean the data that `dataset` comes with.
+
+    Attributes:
+      hf_compat_input: the generator reads passage, then question, joined and cut as Hugging Face's RAG does it; for its
+        checkpoints, which had a max_source_tokens of 300.
+    """
 
     dataset: str = "world_facts"
     edition: str = "2020"
@@ -69,22 +74,28 @@ class DataConfig(_Group):
     max_passage_tokens: int = _within(128, 1)
     max_source_tokens: int = _within(160, 2)
     max_target_tokens: int = _within(24, 1)
+    hf_compat_input: bool = False
 
 
 @dataclasses.dataclass
 class ModelConfig(_Group):
-    """The networks, by the names of their presets.
+    """The networks, as their weights say or by the names of presets.
 
     Attributes:
-      init_from: 'world' = the weights that the package comes with; '' = random; else a directory of weights.
+      question_encoder, passage_encoder, generator: presets; '' = the sizes of the weights, for random ones 'tiny'. A
+        name that contradicts the weights is an error.
+      init_from: 'world' = the weights that the package comes with; '' = random; else a directory of weights, as
+        `rag-jax convert` makes them.
+      force_variant: take weights that were trained as the other variant.
       dtype: compute dtype; parameters, document scores and log-probabilities are float32 always.
       remat: what the backward pass computes again instead of storing.
     """
 
-    question_encoder: str = "tiny"
-    passage_encoder: str = "tiny"
-    generator: str = "tiny"
+    question_encoder: str = ""
+    passage_encoder: str = ""
+    generator: str = ""
     init_from: str = "world"
+    force_variant: bool = False
     dropout: float = _within(0.1, 0, 1)
     dtype: str = _one_of("float32", "bfloat16")
     remat: str = _one_of("none", "dots", "full")
@@ -273,6 +284,8 @@ def _check(config: Config) -> None:
             re.compile(pattern)
         except re.error as error:
             raise ConfigError(f"config.freeze: {pattern!r} is neither a name nor a regex: {error}") from None
+    if config.data.hf_compat_input and config.retriever == "none":
+        raise ConfigError("config.data.hf_compat_input: closed book has no passage to put before the question")
     pairs = [("optimizer.warmup_steps", "train.steps"), ("data.max_question_tokens", "data.max_source_tokens")]
     for small, large in pairs:  # a longer question would leave no room for a passage
         if get(config, small) > get(config, large):
@@ -342,6 +355,7 @@ _PARSERS = {
     Names: _NamesParser(),
     OptionalInt: _OptionalParser(flags.IntegerParser()),
     OptionalFloat: _OptionalParser(flags.FloatParser()),
+    bool: flags.BooleanParser(),
     int: flags.IntegerParser(),
     float: flags.FloatParser(),
     str: flags.ArgumentParser(),

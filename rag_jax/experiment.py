@@ -16,8 +16,19 @@ import jax
 from rag_jax.config import Config
 from rag_jax.index import Index, IndexMismatch, build_index, fingerprint, open_index
 from rag_jax.rag.answer import answer
-from rag_jax.rag.model import Architecture, architecture, init_params, load_tokenizers, load_weights
-from rag_jax.rag.retrieve import ClosedBook, Retriever, embed_passages
+from rag_jax.rag.model import (
+    PARTS,
+    Architecture,
+    architecture,
+    check_tokenizers,
+    check_variant,
+    init_params,
+    load_hf_format,
+    load_tokenizers,
+    load_weights,
+)
+from rag_jax.rag.retrieve import ClosedBook, HfCompatRetriever, Retriever, embed_passages
+from rag_jax.rag.rules import DecodeOptions
 from rag_jax.text.datasets import Collection, load_collection
 from rag_jax.text.table import PassageTable
 from rag_jax.text.tokens import Tokenizers
@@ -50,17 +61,22 @@ def load_parts(config: Config) -> Parts:
       FileNotFoundError, ValueError: weights, data or sizes that do not fit, see the functions called.
     """
     m, d = config.model, config.data
-    arch = architecture(
-        m.question_encoder, m.passage_encoder, m.generator, dropout=m.dropout, dtype=m.dtype, remat=m.remat
-    )
+    closed = config.retriever == "none"
+    names = ("generator",) if closed else PARTS
+    presets = {part: getattr(m, part) for part in PARTS}
+    if not m.init_from:  # random weights read with the tokenizer of 'world', and are as large if no preset is named
+        presets = {part: name or "tiny" for part, name in presets.items()}
+    if m.init_from and not closed:  # one empty passage: both variants are the same there
+        check_variant(m.init_from, config.variant, m.force_variant)
+    arch = architecture(**presets, init_from=m.init_from, parts=names, dropout=m.dropout, dtype=m.dtype, remat=m.remat)
     tokenizers = load_tokenizers(
         m.init_from or "world",
         max_question=d.max_question_tokens,
         max_passage=d.max_passage_tokens,
         max_target=d.max_target_tokens,
+        parts=names,
     )
-    closed = config.retriever == "none"
-    names = ("generator",) if closed else ("question_encoder", "passage_encoder", "generator")
+    check_tokenizers(arch, tokenizers, names)
     if m.init_from:
         params = load_weights(arch, m.init_from, names)
     else:
@@ -108,7 +124,15 @@ def make_retriever(config: Config, parts: Parts, workdir: str | os.PathLike[str]
     if config.retriever == "none":
         return ClosedBook(parts.arch.passage_encoder.width, parts.arch.generator.pad_id)
     directory = config.index.directory or pathlib.Path(workdir) / "index"
-    return Retriever(passage_index(parts, directory, config.index.backend), parts.tokenizers, k)
+    return retriever_over(config, parts, passage_index(parts, directory, config.index.backend), k)
+
+
+def retriever_over(config: Config, parts: Parts, index: Index, k: int) -> Retriever:
+    """An open index as the configuration's generator reads from it."""
+    if not config.data.hf_compat_input:
+        return Retriever(index, parts.tokenizers, k)
+    form = load_hf_format(config.model.init_from or "world")
+    return HfCompatRetriever(index, parts.tokenizers, k, config.data.max_source_tokens, form)
 
 
 def answer_questions(
@@ -129,5 +153,8 @@ def answer_questions(
             variant=config.variant,
             batch_size=config.eval.batch_size,
             max_source=config.data.max_source_tokens,
+            options=DecodeOptions(max_new_tokens=config.data.max_target_tokens, num_beams=config.eval.beams),
+            fast=config.eval.decoding == "fast",
+            seed=config.seed,
         )
     )

@@ -50,9 +50,10 @@ class Batch:
 
     Attributes:
       question: int32 [B,Q], the question for the question encoder.
-      source_question: int32 [B,Q'], the question for the generator, without special tokens.
+      source_question: int32 [B,Q'], the question for the generator, without special tokens; without columns when
+        `passages` are whole sources.
       passages: int32 [B,K,P], the passages for the generator, without outer special tokens; padding where none was
-        found.
+        found. Or whole sources, joined on the host (`rag_jax.text.hf_compat_input`).
       vectors: float32 [B,K,D], the passages' stored vectors.
       valid: bool [B,K], whether a passage was found.
       target: int32 [B,T], the answer with its end token; None when decoding.
@@ -77,11 +78,26 @@ class Source:
       passage: id, title and text.
       prior: p(z|x), how well the retriever thought it fits the question.
       posterior: p(z|x,y), how much of the answer it accounts for.
+      token_posterior: for RAG-Token the same for each of the answer's tokens (the paper's figure 2); else empty.
     """
 
     passage: Passage
     prior: float
     posterior: float
+    token_posterior: tuple[float, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another answer that the search found.
+
+    Attributes:
+      text: the answer.
+      logprob: log p(y|x), the passages summed out.
+    """
+
+    text: str
+    logprob: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,8 +108,12 @@ class Answer:
       text: the answer.
       logprob: log p(y|x), the passages summed out.
       sources: the retrieved passages, best prior first.
+      tokens: the answer's tokens as text, its end token included.
+      alternatives: further answers, the best first.
     """
 
     text: str
     logprob: float
     sources: tuple[Source, ...]
+    tokens: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()

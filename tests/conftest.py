@@ -1,9 +1,17 @@
 """What all tests share: the platform, the compilation cache and the random generator."""
 
 import os
+from importlib import metadata
 
 # Before anything imports jax, which reads it once. The tests' expectations are for the CPU.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Nearly all the tests' time is XLA compiling tiny programs that run once or twice: optimising them does not pay.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+# These save most of what is left. XLA ends the process at a flag that it does not know: add a version once it has run
+# with them. Without them the tests pass too, only later.
+if metadata.version("jaxlib") in ("0.10.2",):
+    flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    os.environ.setdefault("XLA_FLAGS", flags)
 
 import numpy as np
 import pytest

@@ -9,8 +9,7 @@ from typing import Any
 
 from rag_jax.config import Config
 from rag_jax.evaluation.answers import score
-from rag_jax.experiment import Parts, answer_questions, passage_index
-from rag_jax.rag.retrieve import Retriever
+from rag_jax.experiment import Parts, answer_questions, passage_index, retriever_over
 from rag_jax.text.datasets import Collection
 from rag_jax.text.world_facts import EDITIONS, leader_questions, world_passages
 
@@ -36,7 +35,7 @@ def hot_swap(
         swapped = dataclasses.replace(parts, collection=collection)
         index = passage_index(swapped, pathlib.Path(directory) / f"index-{edition}", config.index.backend)
         questions = truths[edition]
-        retriever = Retriever(index, parts.tokenizers, config.eval.k)
+        retriever = retriever_over(config, swapped, index, config.eval.k)
         answers = answer_questions(config, parts, params, retriever, questions)
         predictions = {q.id: a.text for q, a in zip(questions, answers, strict=True)}
         table[f"{edition}_index"] = {f"{e}_leaders": score(predictions, truths[e])["exact_match"] for e in EDITIONS}

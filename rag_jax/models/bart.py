@@ -170,7 +170,7 @@ class Bart(nn.Module):
             self.final_logits_bias = self.param("final_logits_bias", nn.initializers.zeros, (c.table_rows,))
 
     def embed(
-        self, tokens: Int[Array, "R T"], positions: Int[Array, "#T"], side: str, deterministic: bool = True
+        self, tokens: Int[Array, "R T"], positions: Int[Array, "#R #T"], side: str, deterministic: bool = True
     ) -> Float[Array, "R T D"]:
         """Token and position embeddings, normalised. `side` is 'encoder' or 'decoder'."""
         scale = self.config.width**0.5 if self.config.scale_embedding else 1.0
@@ -202,7 +202,7 @@ class Bart(nn.Module):
           ValueError: longer than the learned positions.
         """
         self.check_length(tokens.shape[1], "source")
-        x = self.embed(tokens, jnp.arange(tokens.shape[1]), "encoder", deterministic)
+        x = self.embed(tokens, jnp.arange(tokens.shape[1])[None], "encoder", deterministic)
         x, _ = self.encoder_layers(x, mask[:, None, None, :], deterministic)
         return x
 
@@ -228,7 +228,7 @@ class Bart(nn.Module):
         length = inputs.shape[1]
         self.check_length(length, "target")
         causal = jnp.tril(jnp.ones((1, 1, length, length), bool))
-        x = self.embed(inputs, jnp.arange(length), "decoder", deterministic)
+        x = self.embed(inputs, jnp.arange(length)[None], "decoder", deterministic)
         x, _ = self.decoder_layers(x, causal, encoded, source_mask[:, None, None, :], deterministic)
         return x
 

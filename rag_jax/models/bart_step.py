@@ -51,19 +51,21 @@ def decode_step(
     params: StepParams,
     config: BartConfig,
     tokens: Int[Array, "R N"],
-    position: Int[Array, ""],
+    positions: Int[Array, "#R #N"],
+    slot: Int[Array, ""],
     caches: tuple[KeysValues, ...],
     cross: tuple[KeysValues, ...],
     own_mask: Bool[Array, "R N L"],
     source_mask: Bool[Array, "R S"],
 ) -> tuple[Float[Array, "R N V"], tuple[KeysValues, ...]]:
-    """One decoding step for N beams of R rows.
+    """One decoding step for N beams of R rows, or N prefixes of any lengths.
 
     Args:
       params: from `unstack_layers`.
       config: the generator's sizes.
       tokens: each beam's newest token.
-      position: its place in the target, 0 for the start token; slots position*N .. position*N+N-1 are written.
+      positions: their places in the target, 0 for the start token.
+      slot: the first of the N slots that are written.
       caches: from `empty_caches`, or the last step's.
       cross: from `cross_caches`.
       own_mask: which slots each beam sees: its ancestors' and its own new one.
@@ -73,8 +75,7 @@ def decode_step(
       float32 logits of the next token and the caches with the new keys and values.
     """
     model, layer = Bart(config), DecoderLayer(config)
-    x = model.apply({"params": params.model}, tokens, position[None], "decoder", method=model.embed)
-    slot = position * tokens.shape[1]
+    x = model.apply({"params": params.model}, tokens, positions, "decoder", method=model.embed)
     new = []
     for p, cache, source in zip(params.layers, caches, cross, strict=True):
         own = layer.apply({"params": p}, x, method=layer.own_keys_values)

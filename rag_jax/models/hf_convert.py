@@ -102,7 +102,25 @@ def _read_hugging_face(directory: pathlib.Path, variant: str | None, force: bool
     raise CheckpointError(f"{directory / 'config.json'}: model_type is {kind!r}; known are bert, dpr, bart and rag")
 
 
-def _sizes(name: str, described: Mapping[str, Any], where: str) -> BertConfig | BartConfig:
+def describe_sizes(configs: Mapping[str, BertConfig | BartConfig]) -> dict[str, dict[str, Any]]:
+    """What model.json says of some parts: {'presets': those that have just these sizes, 'sizes': all fields}."""
+    described: dict[str, dict[str, Any]] = {"presets": {}, "sizes": {}}
+    for name, config in configs.items():
+        presets = BART_PRESETS if name == "generator" else BERT_PRESETS
+        alike = [preset for preset, sizes in presets.items() if same_sizes(sizes, config)]
+        if alike:
+            described["presets"][name] = alike[0]
+        fields = dataclasses.asdict(config).items()
+        described["sizes"][name] = {field: value for field, value in fields if field not in _NOT_SIZES}
+    return described
+
+
+def part_sizes(name: str, described: Mapping[str, Any], where: str) -> BertConfig | BartConfig:
+    """The sizes of one part by model.json's content, which `where` names in messages.
+
+    Raises:
+      CheckpointError: nothing there about this part, or something else than sizes.
+    """
     kind, presets = (BartConfig, BART_PRESETS) if name == "generator" else (BertConfig, BERT_PRESETS)
     if name in described.get("sizes", {}):
         try:
@@ -127,7 +145,7 @@ def read_weights(directory: str | os.PathLike[str]) -> Bundle:
     for name in PARTS:
         if not (directory / f"{name}.safetensors").is_file():
             continue
-        config = _sizes(name, described, str(directory / "model.json"))
+        config = part_sizes(name, described, str(directory / "model.json"))
         try:
             params = load_params(directory / f"{name}.safetensors")
         except ValueError as error:
@@ -163,15 +181,10 @@ def write_weights(directory: str | os.PathLike[str], bundle: Bundle, dtype: str 
     """
     if dtype not in ("float32", "float16"):
         raise ValueError(f"dtype={dtype!r}: a weights directory is stored as float32 or float16")
-    described: dict[str, Any] = {"presets": {}, "sizes": {}, "variant": bundle.variant, "hugging_face": {}}
+    described: dict[str, Any] = describe_sizes({name: part.config for name, part in bundle.parts.items()})
+    described |= {"variant": bundle.variant, "hugging_face": {}}
     with fresh_directory(directory) as beside:
         for name, part in bundle.parts.items():
-            presets = BART_PRESETS if name == "generator" else BERT_PRESETS
-            alike = [preset for preset, config in presets.items() if same_sizes(config, part.config)]
-            if alike:
-                described["presets"][name] = alike[0]
-            sizes = dataclasses.asdict(part.config)
-            described["sizes"][name] = {field: value for field, value in sizes.items() if field not in _NOT_SIZES}
             e = part.extras
             described["hugging_face"][name] = {"config": dict(e.config), "side": dict(e.side), "dtype": e.dtype}
             save_params(beside / f"{name}.safetensors", part.params, dtype)

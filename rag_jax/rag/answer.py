@@ -13,20 +13,28 @@ from rag_jax.rag.decode import Decoded, decode_sequence, decode_token
 from rag_jax.rag.loss import batch_prior, batch_source
 from rag_jax.rag.model import Architecture
 from rag_jax.rag.retrieve import ClosedBook, Retriever, source_width
+from rag_jax.rag.rules import DecodeOptions
 from rag_jax.text.tokens import Tokenizers, trim
-from rag_jax.types import Answer, Batch, Source
-
-DECODERS = {"sequence": decode_sequence, "token": decode_token}
+from rag_jax.types import Alternative, Answer, Batch, Source
 
 
-@functools.partial(jax.jit, static_argnames=("arch", "variant", "width", "max_tokens"))
+@functools.partial(jax.jit, static_argnames=("arch", "variant", "width", "options", "fast"))
 def decode_batch(
-    params: Any, arch: Architecture, batch: Batch, *, variant: str, width: int, max_tokens: int
+    params: Any,
+    arch: Architecture,
+    batch: Batch,
+    key: jax.Array | None = None,
+    *,
+    variant: str,
+    width: int,
+    options: DecodeOptions,
+    fast: bool = False,
 ) -> tuple[jax.Array, Decoded]:
     """The prior [B,K] as log-probabilities and the decoded answers of one batch. Compiled once for each width."""
     prior = batch_prior(params, arch, batch)
     source, mask = batch_source(arch, batch, width)
-    return prior, DECODERS[variant](params["generator"], arch.generator, source, mask, prior, max_tokens)
+    inputs = (params["generator"], arch.generator, source, mask, prior, options, key)
+    return prior, decode_token(*inputs) if variant == "token" else decode_sequence(*inputs, fast=fast)
 
 
 def answer(
@@ -39,23 +47,31 @@ def answer(
     variant: str,
     batch_size: int = 32,
     max_source: int = 160,
+    options: DecodeOptions | None = None,
+    fast: bool = False,
+    seed: int = 0,
 ) -> Iterator[Answer]:
     """Answers in the order of the questions, a batch at a time.
 
     Args:
       params: {'question_encoder', 'generator'}; for `ClosedBook` the generator alone.
       arch: sizes.
-      tokenizers: of both models.
+      tokenizers: of every role.
       retriever: the index with its k, or none.
       questions: as the user wrote them.
-      variant: 'sequence' (thorough decoding) or 'token'.
+      variant: 'sequence' or 'token'.
       batch_size: questions at a time; the last batch is filled up, so one shape serves all.
       max_source: the longest source in tokens; passages lose their tails to fit.
+      options: the search; greedy up to the target's limit by default.
+      fast: RAG-Sequence counts a passage only for the answers in its own beam; else decoding is thorough.
+      seed: of sampling.
     """
     if not questions:
         return
-    pad = arch.generator.pad_id
-    asked = trim(tokenizers.questions(questions), arch.question_encoder.pad_id, 8)
+    options = options or DecodeOptions(max_new_tokens=tokenizers.max_target)
+    how = {"variant": variant, "options": options, "fast": fast}
+    pad = tokenizers.source.pad_token_id
+    asked = trim(tokenizers.questions(questions), tokenizers.question.pad_token_id, 8)
     source_asked = trim(tokenizers.source_questions(questions), pad, 8)
     for start in range(0, len(questions), batch_size):
         count = min(batch_size, len(questions) - start)
@@ -64,26 +80,46 @@ def answer(
         rows = retriever.rows(arch.question_encoder, params.get("question_encoder"), asked[take])
         batch = retriever.batch(rows, asked[take], source_asked[take])
         width = source_width(batch, pad, max_source)
-        prior, decoded = jax.device_get(
-            decode_batch(params, arch, batch, variant=variant, width=width, max_tokens=tokenizers.max_target)
-        )
+        key = jax.random.fold_in(jax.random.key(seed), start) if options.do_sample else None
+        prior, decoded = jax.device_get(decode_batch(params, arch, batch, key, width=width, **how))
         for i in range(count):
-            yield Answer(
-                text=tokenizers.text(decoded.tokens[i]),
-                logprob=float(decoded.logprob[i]),
-                sources=_sources(retriever, rows[i], prior[i], decoded.posterior[i]),
-            )
+            yield _answer(tokenizers, retriever, rows[i], prior[i], jax.tree.map(lambda x, i=i: x[i], decoded))
+
+
+def _answer(
+    tokenizers: Tokenizers, retriever: Retriever | ClosedBook, rows: np.ndarray, prior: np.ndarray, decoded: Decoded
+) -> Answer:
+    """One question's answer; `decoded` is its row, with the alternatives behind the best."""
+    ids = decoded.tokens[0][decoded.tokens[0] != tokenizers.target.pad_token_id]
+    by_token = None if decoded.token_posterior is None else decoded.token_posterior[0][:, : len(ids)]
+    others = zip(decoded.tokens[1:], decoded.logprob[1:], strict=True)
+    return Answer(
+        text=tokenizers.text(ids),
+        logprob=float(decoded.logprob[0]),
+        sources=_sources(retriever, rows, prior, decoded.posterior[0], by_token),
+        tokens=tuple(tokenizers.target.convert_ids_to_tokens(ids.tolist())),
+        alternatives=tuple(Alternative(tokenizers.text(t), float(p)) for t, p in others if p > -np.inf),
+    )
 
 
 def _sources(
-    retriever: Retriever | ClosedBook, rows: np.ndarray, prior: np.ndarray, posterior: np.ndarray
+    retriever: Retriever | ClosedBook,
+    rows: np.ndarray,
+    prior: np.ndarray,
+    posterior: np.ndarray,
+    by_token: np.ndarray | None,
 ) -> tuple[Source, ...]:
     """The passages of one question, best prior first; the approximate index's own order does not count."""
     if isinstance(retriever, ClosedBook):
         return ()
     found = [
-        Source(retriever.index.passages[row], float(np.exp(p)), float(q))
-        for row, p, q in zip(rows, prior, posterior, strict=True)
+        Source(
+            retriever.index.passages[row],
+            float(np.exp(prior[i])),
+            float(posterior[i]),
+            () if by_token is None else tuple(map(float, by_token[i])),
+        )
+        for i, row in enumerate(rows)
         if row >= 0
     ]
     return tuple(sorted(found, key=lambda source: -source.prior))

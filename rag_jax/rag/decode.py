@@ -1,11 +1,13 @@
-"""DEVICE. Greedy decoding of RAG-Token and RAG-Sequence (the paper's section 2.5), jitted, many questions at once.
+"""DEVICE. Decoding of RAG-Token and RAG-Sequence (the paper's section 2.5), jitted, many questions at once.
 
-Every (question, passage) pair is encoded once; its keys and values serve all steps, and its encoder states serve the
-exact rescoring of thorough decoding.
+Every (question, passage) pair is encoded once. Its keys and values, computed once, serve all beams of all steps, and
+the exact rescoring of thorough decoding after them.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import flax.struct
@@ -13,84 +15,91 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from rag_jax.models.bart import Bart, BartConfig, shift_right
+from rag_jax.models.bart import Bart, BartConfig
 from rag_jax.models.bart_step import cross_caches, decode_step, empty_caches, unstack_layers
 from rag_jax.rag import marginal
-from rag_jax.rag.score import gold_logprobs
+from rag_jax.rag.beam import Special, beams, pick, search
+from rag_jax.rag.rescore import first_of_equals, known_loglik, rescore, slots
+from rag_jax.rag.rules import DecodeOptions
+
+CHUNK = 16  # prefixes that rescoring computes at a time for each passage
 
 
 @flax.struct.dataclass
 class Decoded:
-    """Answers as token ids, with what they came from.
+    """Answers as token ids, with what they came from; n = `num_return_sequences`, the best first.
 
     Attributes:
-      tokens: int32 [B,T], the end token included, padding after it.
-      logprob: float32 [B], log p(y|x).
-      posterior: float32 [B,K], p(z|x,y). For RAG-Token the mean over the answer's tokens of `token_posterior`.
-      token_posterior: float32 [B,K,T] for RAG-Token, None for RAG-Sequence.
+      tokens: int32 [B,n,T], the end token included, padding after it.
+      logprob: float32 [B,n], log p(y|x); of fast decoding, as far as the beams know it. -inf for an answer that is not
+        there: fewer than n were found.
+      posterior: float32 [B,n,K], p(z|x,y). For RAG-Token the mean over the answer's tokens of `token_posterior`.
+      token_posterior: float32 [B,n,K,T] for RAG-Token, None for RAG-Sequence.
+      computed: int32 [B], prefixes that thorough decoding computed under every passage; None for the others.
     """
 
     tokens: Any
     logprob: Any
     posterior: Any
     token_posterior: Any = None
+    computed: Any = None
 
 
-def _encode(params: Any, config: BartConfig, source: Array, source_mask: Array) -> tuple[Array, Array]:
-    """Encoder states of all pairs as rows [B*K, S, D], and their mask."""
-    width = source.shape[-1]
-    mask = source_mask.reshape(-1, width)
-    model = Bart(config)
-    return model.apply({"params": params}, source.reshape(-1, width), mask, method=model.encode), mask
+class _Decoder:
+    """The generator on the sources of one batch: encoded once, one token for some prefixes at a time.
 
-
-def _greedy(
-    params: Any,
-    config: BartConfig,
-    encoded: Float[Array, "R S D"],
-    source_mask: Bool[Array, "R S"],
-    prior: Float[Array, "B K"] | None,
-    max_tokens: int,
-) -> tuple[Int[Array, "R T"], Float[Array, "R T"]]:
-    """One greedy hypothesis a row; with `prior`, the rows of a question are mixed before each choice and share it.
-
-    Returns:
-      Token ids, and the log-probability under each row of the token at each place.
+    Rows are (question, passage) pairs; a question's prefixes are computed under each of its passages.
     """
-    split = unstack_layers(params, config)
-    rows = encoded.shape[0]
-    cross = cross_caches(split, config, encoded)
-    slots = jnp.arange(max_tokens)
 
-    def unfinished(state: Any) -> Array:
-        step, _, _, _, done = state
-        return (step < max_tokens) & ~done.all()
+    def __init__(self, params: Any, config: BartConfig, source: Array, source_mask: Array):
+        self.config = config
+        self.batch, self.passages, width = source.shape
+        self.rows = self.batch * self.passages
+        self.mask = source_mask.reshape(self.rows, width)
+        model = Bart(config)
+        encoded = model.apply({"params": params}, source.reshape(self.rows, width), self.mask, method=model.encode)
+        self.split = unstack_layers(params, config)
+        self.cross = cross_caches(self.split, config, encoded)
 
-    def advance(state: Any) -> Any:
-        step, tokens, logps, caches, done = state
-        last = jnp.where(step == 0, config.decoder_start_id, tokens[:, jnp.maximum(step - 1, 0)])
-        seen = jnp.broadcast_to(slots <= step, (rows, 1, max_tokens))
-        logits, caches = decode_step(split, config, last[:, None], step, caches, cross, seen, source_mask)
-        logits = logits[:, 0]
-        if prior is None:
-            chosen = logits.at[:, config.pad_id].set(-jnp.inf).argmax(-1)  # padding is not a word
-        else:
-            mixed = marginal.next_token_logprobs(prior, logits.reshape(*prior.shape, -1))
-            chosen = jnp.repeat(mixed.at[:, config.pad_id].set(-jnp.inf).argmax(-1), prior.shape[1])
-        chosen = jnp.where(done, config.pad_id, chosen).astype(jnp.int32)
-        gained = jnp.where(done, 0.0, gold_logprobs(logits, chosen))
-        done = done | (chosen == config.eos_id)
-        return step + 1, tokens.at[:, step].set(chosen), logps.at[:, step].set(gained), caches, done
+    def caches(self, count: int) -> Any:
+        return empty_caches(self.config, self.rows, count)
 
-    start = (
-        jnp.zeros((), jnp.int32),
-        jnp.full((rows, max_tokens), config.pad_id, jnp.int32),
-        jnp.zeros((rows, max_tokens), jnp.float32),
-        empty_caches(config, rows, max_tokens),
-        jnp.zeros(rows, bool),
-    )
-    _, tokens, logps, _, _ = jax.lax.while_loop(unfinished, advance, start)
-    return tokens, logps
+    def run(
+        self,
+        caches: Any,
+        tokens: Int[Array, "R N"],
+        places: Int[Array, "#R #N"],
+        slot: Array,
+        seen: Bool[Array, "R N L"],
+    ) -> tuple[Float[Array, "R N V"], Any]:
+        return decode_step(self.split, self.config, tokens, places, slot, caches, self.cross, seen, self.mask)
+
+    def run_under_all(
+        self,
+        caches: Any,
+        tokens: Int[Array, "B N"],
+        places: Int[Array, "#B #N"],
+        slot: Array,
+        seen: Bool[Array, "B N L"],
+    ) -> tuple[Float[Array, "B K N V"], Any]:
+        places = jnp.broadcast_to(places, tokens.shape)
+        tokens, places, seen = (jnp.repeat(x, self.passages, axis=0) for x in (tokens, places, seen))
+        logits, caches = self.run(caches, tokens, places, slot, seen)
+        return logits.reshape(self.batch, self.passages, *logits.shape[1:]), caches
+
+
+def _under(logits: Float[Array, "B K N V"], total: Float[Array, "B K N"]) -> Callable[[Array, Array], Array]:
+    """See `beam.Under`."""
+
+    def of(beam: Int[Array, "B M"], token: Int[Array, "B M"]) -> Float[Array, "B M K"]:
+        rows = jax.vmap(lambda z, lse, n, v: z[:, n, v] - lse[:, n])(logits, total, beam, token)
+        return rows.swapaxes(1, 2)
+
+    return of
+
+
+def _special(config: BartConfig) -> Special:
+    return Special(config.decoder_start_id, config.eos_id, config.pad_id)
 
 
 def decode_token(
@@ -99,9 +108,10 @@ def decode_token(
     source: Int[Array, "B K S"],
     source_mask: Bool[Array, "B K S"],
     prior: Float[Array, "B K"],
-    max_tokens: int,
+    options: DecodeOptions,
+    key: Array | None = None,
 ) -> Decoded:
-    """RAG-Token, greedy: at each step the likeliest token of sum_z p(z|x) p(. | x, z, y_<t).
+    """RAG-Token: each step's distribution is sum_z p(z|x) p(. | x, z, y_<t), and the search goes over that.
 
     Args:
       params: the generator's parameters.
@@ -109,16 +119,33 @@ def decode_token(
       source: joined question and passage.
       source_mask: true on real tokens.
       prior: log p(z|x); -inf for a passage that does not exist.
-      max_tokens: the longest answer, its end token included.
+      options: greedy, sampling or beams; lengths and rules.
+      key: for sampling.
+
+    Raises:
+      ValueError: sampling without a key.
     """
-    batch, passages = prior.shape
-    encoded, mask = _encode(params, config, source, source_mask)
-    tokens, logps = _greedy(params, config, encoded, mask, prior, max_tokens)
-    tokens = tokens.reshape(batch, passages, -1)[:, 0]
-    logp, real = logps.reshape(batch, passages, -1), tokens != config.pad_id
-    by_token = marginal.token_posterior(prior, logp, real)
-    mean = by_token.sum(-1) / jnp.maximum(real.sum(-1), 1)[:, None]
-    return Decoded(tokens, marginal.token_loglik(prior, logp, real), mean, by_token)
+    decoder = _Decoder(params, config, source, source_mask)
+    count = beams(options)
+
+    def step(caches: Any, newest: Array, place: Array, seen: Array) -> Any:
+        logits, caches = decoder.run_under_all(caches, newest, place[None, None], place * count, seen)
+        total = jax.nn.logsumexp(logits, axis=-1)
+        return marginal.next_token_logprobs(prior, logits), caches, _under(logits, total)
+
+    size = {"batch": decoder.batch, "passages": decoder.passages}
+    caches = decoder.caches(options.max_new_tokens * count)
+    found = search(step, caches, options, _special(config), **size, key=key)
+
+    def judge(tokens: Int[Array, "B T"], under: Float[Array, "B T K"]) -> tuple[Array, Array, Array]:
+        real, logp = tokens != config.pad_id, under.swapaxes(1, 2)
+        by_token = marginal.token_posterior(prior, logp, real)
+        mean = by_token.sum(-1) / jnp.maximum(real.sum(-1), 1)[:, None]
+        loglik = jnp.where(real[:, 0], marginal.token_loglik(prior, logp, real), -jnp.inf)  # no answer was found
+        return loglik, mean, by_token
+
+    logprob, mean, by_token = jax.vmap(judge, in_axes=1, out_axes=1)(found.tokens, found.under)
+    return Decoded(found.tokens, logprob, mean, by_token)
 
 
 def decode_sequence(
@@ -127,38 +154,62 @@ def decode_sequence(
     source: Int[Array, "B K S"],
     source_mask: Bool[Array, "B K S"],
     prior: Float[Array, "B K"],
-    max_tokens: int,
+    options: DecodeOptions,
+    key: Array | None = None,
+    *,
+    fast: bool = False,
+    chunk: int = CHUNK,
+    prune: bool = True,
 ) -> Decoded:
-    """RAG-Sequence, thorough, with one greedy hypothesis a passage: every hypothesis is scored under every passage.
+    """RAG-Sequence: a search for each passage; the answers of all beams together are the candidates.
 
-    The answer is the hypothesis y of largest sum_z p(z|x) p(y|x,z). Equal hypotheses have equal scores, so none needs
-    to be removed. Arguments as `decode_token`.
+    Thorough decoding scores every candidate under every passage and returns those of largest
+    sum_z p(z|x) p(y|x,z). Fast decoding counts a passage only for the candidates that its own beam holds. Equal
+    candidates count once.
+
+    Args:
+      params, config, source, source_mask, prior, options, key: as in `decode_token`; the options are those of each
+        passage's search, and all `num_beams` of its answers (or all samples) become candidates.
+      fast: no rescoring.
+      chunk, prune: see `rag_jax.rag.rescore.rescore`; they change the cost, not the answer.
     """
-    batch, passages = prior.shape
-    encoded, mask = _encode(params, config, source, source_mask)
-    tokens, _ = _greedy(params, config, encoded, mask, None, max_tokens)
-    candidates = tokens.reshape(batch, passages, max_tokens)
-    # A passage that does not exist has a hypothesis too: it must not be chosen, whatever the others give it.
-    exists = prior > -jnp.inf
+    decoder = _Decoder(params, config, source, source_mask)
+    batch, passages, count = decoder.batch, decoder.passages, beams(options)
+    wanted = options.num_return_sequences
+    each = dataclasses.replace(options, num_return_sequences=count)
 
-    def score(candidate: Int[Array, "B T"]) -> tuple[Float[Array, "B"], Float[Array, "B K"]]:
-        logp = _score_under_all(params, config, encoded, mask, candidate, passages)
-        real = candidate != config.pad_id
-        return marginal.sequence_loglik(prior, logp, real), marginal.sequence_posterior(prior, logp, real)
+    def step(caches: Any, newest: Array, place: Array, seen: Array) -> Any:
+        logits, caches = decoder.run(caches, newest, place[None, None], place * count, seen)
+        total = jax.nn.logsumexp(logits, axis=-1)
+        return logits - total[..., None], caches, _under(logits[:, None], total[:, None])
 
-    logprob, posterior = jax.lax.map(score, candidates.swapaxes(0, 1))  # one candidate of each question at a time
-    best = jnp.where(exists.T, logprob, -jnp.inf).argmax(0)
-    rows = jnp.arange(batch)
-    return Decoded(candidates[rows, best], logprob[best, rows], posterior[best, rows])
-
-
-def _score_under_all(
-    params: Any, config: BartConfig, encoded: Array, mask: Array, answer: Int[Array, "B T"], passages: int
-) -> Float[Array, "B K T"]:
-    """log p of one answer's tokens under each passage of its question, from encoder states."""
-    model = Bart(config)
-    inputs = jnp.repeat(shift_right(answer, config.decoder_start_id), passages, axis=0)
-    states = model.apply({"params": params}, inputs, encoded, mask, method=model.decode)
-    logits = model.apply({"params": params}, states, method=model.logits)
-    gold = gold_logprobs(logits, jnp.repeat(answer, passages, axis=0))
-    return gold.reshape(answer.shape[0], passages, -1)
+    caches = decoder.caches(options.max_new_tokens * count)
+    found = search(step, caches, each, _special(config), batch=decoder.rows, passages=1, key=key)
+    candidates = found.tokens.reshape(batch, passages * count, -1)
+    own = found.under.sum((-1, -2)).reshape(batch, -1)
+    # A passage that does not exist has hypotheses too, and rules may leave a beam without an answer: neither is one.
+    owner = jnp.repeat(jnp.arange(passages), count)
+    there = (prior[:, owner] > -jnp.inf) & (candidates[..., 0] != config.pad_id)
+    own = jnp.where(there, own, -jnp.inf)
+    known = known_loglik(candidates, own, owner, passages)
+    if fast:
+        score = marginal.logsumexp(prior[:, None] + known)
+        score, index = jax.lax.top_k(jnp.where(first_of_equals(candidates), score, -jnp.inf), wanted)
+        under, computed = pick(known, index), None
+    else:
+        length = candidates.shape[-1]
+        chunk = min(chunk, candidates.shape[1] * length)
+        index, score, under, computed = rescore(
+            decoder.run_under_all,
+            decoder.caches(slots(candidates.shape[1], length, chunk)),
+            candidates,
+            prior,
+            known,
+            best=wanted,
+            start_id=config.decoder_start_id,
+            pad_id=config.pad_id,
+            chunk=chunk,
+            prune=prune,
+        )
+    posterior = marginal.normalise(prior[:, None] + under)
+    return Decoded(pick(candidates, index), score, posterior, None, computed)

@@ -35,8 +35,10 @@ def batch_prior(params: Any, arch: Architecture, batch: Batch, dropout_key: Arra
 
 
 def batch_source(arch: Architecture, batch: Batch, width: int) -> tuple[Array, Array]:
-    """The generator's sources [B,K,S] and their mask."""
+    """The generator's sources [B,K,S] and their mask; sources that the host joined pass as they are."""
     g = arch.generator
+    if not batch.source_question.shape[1]:
+        return batch.passages, batch.passages != g.pad_id
     ids = {"bos_id": g.bos_id, "eos_id": g.eos_id, "pad_id": g.pad_id}
     return join_source(batch.source_question, batch.passages, width, **ids)
 

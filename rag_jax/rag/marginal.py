@@ -93,7 +93,11 @@ def token_posterior(
     return jnp.where(mask[:, None, :], posterior.swapaxes(1, 2), 0.0)
 
 
-def next_token_logprobs(prior: Float[Array, "B K"], logits: Float[Array, "B K V"]) -> Float[Array, "B V"]:
-    """RAG-Token's next-token distribution: log sum_z p(z|x) softmax(logits_z). exp of it sums to 1 over V."""
+def next_token_logprobs(prior: Float[Array, "B K"], logits: Float[Array, "B K *N V"]) -> Float[Array, "B *N V"]:
+    """RAG-Token's next-token distribution: log sum_z p(z|x) softmax(logits_z). exp of it sums to 1 over V.
+
+    Between K and V there may be an axis of beams.
+    """
     logp = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-    return logsumexp((prior[:, :, None] + logp).swapaxes(1, 2))
+    prior = prior.reshape(*prior.shape, *(1,) * (logits.ndim - 2))
+    return logsumexp(jnp.moveaxis(prior + logp, 1, -1))

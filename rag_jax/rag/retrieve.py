@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from rag_jax.index import Index, embed
 from rag_jax.models.bert import Bert, BertConfig
 from rag_jax.rag.source import SPECIALS, bucket
+from rag_jax.text.hf_compat_input import RAG_FORMAT, HfFormat, hf_compat_sources
 from rag_jax.text.tokens import Tokenizers
 from rag_jax.types import Batch, Passage
 
@@ -40,14 +41,18 @@ class Retriever:
 
     Args:
       index: an open index.
-      tokenizers: of the generator and the retriever.
+      tokenizers: of every role.
       k: passages a question, at least 1. More than the index holds is legal: the places left over are not valid.
     """
 
     def __init__(self, index: Index, tokenizers: Tokenizers, k: int):
         self.index, self.k, self.tokenizers = index, k, tokenizers
-        self.pad_id = tokenizers.generator.pad_token_id
-        self.tokens = tokenizers.source_passages(list(index.passages))  # computed once: [N, P]
+        self.pad_id = tokenizers.source.pad_token_id
+
+    @functools.cached_property
+    def tokens(self) -> Int[np.ndarray, "N P"]:
+        """All passages for the generator, computed once."""
+        return self.tokenizers.source_passages(list(self.index.passages))
 
     def rows(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> Int[np.ndarray, "B K"]:
         """Row numbers of the best passages under the question encoder as it is now; -1 where there is none."""
@@ -65,8 +70,41 @@ class Retriever:
         valid = rows >= 0
         place = np.where(valid, rows, 0)
         passages = np.where(valid[..., None], self.tokens[place], self.pad_id)
-        vectors = np.where(valid[..., None], self.index.vectors[place], 0.0).astype(np.float32)
-        return Batch(question, source_question, passages, vectors, valid, target, weight)
+        return Batch(question, source_question, passages, self.vectors(rows), valid, target, weight)
+
+    def vectors(self, rows: Int[np.ndarray, "B K"]) -> Float[np.ndarray, "B K D"]:
+        """The stored vectors of these rows, float32; zero where there is no passage."""
+        valid = rows >= 0
+        return np.where(valid[..., None], self.index.vectors[np.where(valid, rows, 0)], 0.0).astype(np.float32)
+
+
+class HfCompatRetriever(Retriever):
+    """As `Retriever`, but question and passage are joined as text, as Hugging Face's RAG does it: on the host.
+
+    Args:
+      index, tokenizers, k: see `Retriever`.
+      max_source: the longest source in tokens; what goes beyond it is cut, the question first.
+      form: how the checkpoint joins.
+    """
+
+    def __init__(self, index: Index, tokenizers: Tokenizers, k: int, max_source: int, form: HfFormat = RAG_FORMAT):
+        super().__init__(index, tokenizers, k)
+        self.max_source, self.form = max_source, form
+
+    def batch(
+        self,
+        rows: Int[np.ndarray, "B K"],
+        question: Int[np.ndarray, "B Q"],
+        source_question: Int[np.ndarray, "B L"],
+        target: Int[np.ndarray, "B T"] | None = None,
+        weight: Float[np.ndarray, "B"] | None = None,
+    ) -> Batch:
+        """A batch with whole sources in the place of passages, as wide as the longest needs in steps of 32."""
+        passages = [[self.index.passages[int(i)] if i >= 0 else None for i in row] for row in rows]
+        sources = hf_compat_sources(self.tokenizers, question, passages, self.max_source, self.form)
+        longest = int((sources != self.pad_id).sum(-1).max())
+        sources = sources[..., : bucket(longest, 32, self.max_source)]
+        return Batch(question, source_question[:, :0], sources, self.vectors(rows), rows >= 0, target, weight)
 
 
 class ClosedBook:
@@ -98,8 +136,10 @@ class ClosedBook:
 def source_width(batch: Batch, pad_id: int, most: int) -> int:
     """The static source width for a batch: what its longest pair needs, in steps of 32, at most `most`.
 
-    `most` gives way to the questions, which are never cut.
+    `most` gives way to the questions, which are never cut. Sources that are joined already have their width.
     """
+    if not batch.source_question.shape[1]:
+        return batch.passages.shape[-1]
     longest = batch.source_question.shape[1]
     asked = (batch.source_question != pad_id).sum(-1)
     read = (batch.passages != pad_id).sum(-1).max(-1)

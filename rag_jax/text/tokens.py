@@ -1,7 +1,8 @@
 """HOST. Texts to token ids, one method for each role a text plays, so that no role meets another's vocabulary.
 
-The retriever reads questions and passages (a BERT vocabulary); the generator reads both again and writes answers
-(BART's). Rows are int32 arrays padded at the end with the role's own padding id.
+Four roles, each with a tokenizer of its own: the question tower and the passage tower of the retriever (BERT
+vocabularies), and the generator's input and output (BART's). Rows are int32 arrays padded at the end with the role's
+own padding id.
 """
 
 from __future__ import annotations
@@ -13,11 +14,29 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Int
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, BartConfig, BertConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from rag_jax.types import Passage
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # BART's first ids
+# What the special tokens are called in BART and in BERT; a tokenizer has those of one of them.
+_NAMES = {
+    "bos_token": ("<s>",),
+    "eos_token": ("</s>",),
+    "cls_token": ("<s>", "[CLS]"),
+    "sep_token": ("</s>", "[SEP]"),
+    "pad_token": ("<pad>", "[PAD]"),
+    "unk_token": ("<unk>", "[UNK]"),
+    "mask_token": ("<mask>", "[MASK]"),
+}
+# Old checkpoints leave the tokenizer's class out: then it is the one that goes with the model.
+_MODEL_CONFIGS = {"bert": BertConfig, "bart": BartConfig}
+_NEEDED = {
+    "question": ("cls", "sep", "pad"),
+    "passage": ("cls", "sep", "pad"),
+    "source": ("bos", "eos", "pad"),
+    "target": ("eos", "pad"),
+}
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -41,19 +60,11 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 
 
 def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """A transformers tokenizer with BART's names for the special tokens."""
-    bos, pad, eos, unknown, mask = SPECIAL_TOKENS
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token=bos,
-        pad_token=pad,
-        eos_token=eos,
-        cls_token=bos,
-        sep_token=eos,
-        unk_token=unknown,
-        mask_token=mask,
-        clean_up_tokenization_spaces=False,
-    )
+    """A transformers tokenizer with BART's or BERT's names for the special tokens, those of them that it has."""
+    known = tokenizer.get_vocab(with_added_tokens=True)
+    found = {name: next((token for token in tokens if token in known), None) for name, tokens in _NAMES.items()}
+    named = {name: token for name, token in found.items() if token is not None}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **named)
 
 
 def load_tokenizer(path: str | pathlib.Path) -> PreTrainedTokenizerFast:
@@ -66,6 +77,27 @@ def load_tokenizer(path: str | pathlib.Path) -> PreTrainedTokenizerFast:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no tokenizer there")
     return wrap_tokenizer(Tokenizer.from_file(str(path)))
+
+
+def load_tokenizer_folder(directory: str | pathlib.Path, model: str) -> PreTrainedTokenizerBase:
+    """A tokenizer from the files that transformers keeps beside a model. Nothing is fetched, no code in them is run.
+
+    Args:
+      directory: with vocab.txt, vocab.json and merges.txt, or tokenizer.json.
+      model: 'bert' or 'bart', for files that do not name their tokenizer's class.
+
+    Raises:
+      ValueError: files that are damaged, or of a tokenizer that would need code from the directory.
+    """
+    directory = pathlib.Path(directory)
+    if (directory / "tokenizer.json").is_file() and not (directory / "tokenizer_config.json").is_file():
+        return load_tokenizer(directory / "tokenizer.json")  # as this project keeps it: transformers would guess
+    try:
+        return AutoTokenizer.from_pretrained(
+            directory, config=_MODEL_CONFIGS[model](), local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # transformers raises whatever its parsers do
+        raise ValueError(f"{directory}: no tokenizer can be made of these files: {error}") from error
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad_id: int) -> Int[np.ndarray, "N L"]:
@@ -88,25 +120,60 @@ def trim(rows: Int[np.ndarray, "*axes L"], pad_id: int, multiple: int) -> Int[np
     return np.pad(rows, widen, constant_values=pad_id)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Tokenizers:
-    """The retriever's and the generator's tokenizers with the limits of every role, in tokens.
+    """The tokenizers of all roles, with the limits of every role in tokens. `shared` makes one serve them all.
+
+    A role's methods read its own tokenizer and no other, and pad with its own padding id. None stands for a part that
+    is not loaded: its role's methods raise a ValueError.
 
     Attributes:
-      retriever: tokenizer of both towers.
-      generator: tokenizer of the generator.
-      max_question: a retriever question with its special tokens; a generator question without.
-      max_passage: a retriever passage with its special tokens; a generator passage without.
+      question: of the question tower.
+      passage: of the passage tower.
+      source: of the generator's input: question and passage, as the generator reads them.
+      target: of the generator's output.
+      max_question: a question for the tower with its special tokens; one for the generator without.
+      max_passage: a passage for the tower with its special tokens; one for the generator without.
       max_target: an answer with its end token.
+
+    Raises:
+      ValueError: a tokenizer without a special token that its role needs.
     """
 
-    retriever: PreTrainedTokenizerFast
-    generator: PreTrainedTokenizerFast
+    question: PreTrainedTokenizerBase | None
+    passage: PreTrainedTokenizerBase | None
+    source: PreTrainedTokenizerBase | None
+    target: PreTrainedTokenizerBase | None
     max_question: int = 32
     max_passage: int = 160
     max_target: int = 24
 
-    def _ids(self, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[list[int]]:
+    def __post_init__(self) -> None:
+        """Checks the special tokens."""
+        for role, names in _NEEDED.items():
+            tokenizer = getattr(self, role)
+            missing = [n for n in names if tokenizer is not None and getattr(tokenizer, f"{n}_token_id") is None]
+            if missing:
+                tokens = ", ".join(f"{name}_token" for name in missing)
+                raise ValueError(f"the tokenizer for the {role} has no {tokens}: it belongs to another kind of model")
+
+    @classmethod
+    def shared(cls, tokenizer: PreTrainedTokenizerBase, **limits: int) -> Tokenizers:
+        """One tokenizer in every role, as in the models that are made here. `limits` are the fields max_*."""
+        return cls(question=tokenizer, passage=tokenizer, source=tokenizer, target=tokenizer, **limits)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether one tokenizer plays every role."""
+        return self.question is self.passage is self.source is self.target
+
+    def _of(self, role: str) -> PreTrainedTokenizerBase:
+        tokenizer = getattr(self, role)
+        if tokenizer is None:
+            raise ValueError(f"there is no tokenizer for the {role}: its part of the weights was not loaded")
+        return tokenizer
+
+    def _ids(self, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
             return []
         encoded = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
@@ -114,7 +181,7 @@ class Tokenizers:
 
     def questions(self, texts: Sequence[str]) -> Int[np.ndarray, "N Q"]:
         """[CLS] question [SEP] for the question tower."""
-        t = self.retriever
+        t = self._of("question")
         rows = self._ids(t, texts)
         return pad_rows(
             [[t.cls_token_id, *row[: self.max_question - 2], t.sep_token_id] for row in rows], t.pad_token_id
@@ -122,7 +189,7 @@ class Tokenizers:
 
     def passages(self, passages: Sequence[Passage]) -> Int[np.ndarray, "N P"]:
         """[CLS] title [SEP] text [SEP] for the passage tower, as DPR reads passages; the text's tail is cut."""
-        t = self.retriever
+        t = self._of("passage")
         rows = []
         titles = self._ids(t, [p.title for p in passages])
         for title, text in zip(titles, self._ids(t, [p.text for p in passages]), strict=True):
@@ -132,12 +199,12 @@ class Tokenizers:
 
     def source_questions(self, texts: Sequence[str]) -> Int[np.ndarray, "N Q"]:
         """Questions for the generator, without special tokens: `rag_jax.rag.source` joins them to passages."""
-        rows = self._ids(self.generator, texts)
-        return pad_rows([row[: self.max_question] for row in rows], self.generator.pad_token_id)
+        t = self._of("source")
+        return pad_rows([row[: self.max_question] for row in self._ids(t, texts)], t.pad_token_id)
 
     def source_passages(self, passages: Sequence[Passage]) -> Int[np.ndarray, "N P"]:
         """`title </s> text` for the generator, without outer special tokens."""
-        t = self.generator
+        t = self._of("source")
         titles = self._ids(t, [p.title for p in passages])
         texts = self._ids(t, [p.text for p in passages])
         rows = [[*a, t.eos_token_id, *b][: self.max_passage] for a, b in zip(titles, texts, strict=True)]
@@ -145,10 +212,10 @@ class Tokenizers:
 
     def targets(self, texts: Sequence[str]) -> Int[np.ndarray, "N T"]:
         """`answer </s>`: what the generator is to write, its end token included."""
-        t = self.generator
+        t = self._of("target")
         rows = self._ids(t, texts)
         return pad_rows([[*row[: self.max_target - 1], t.eos_token_id] for row in rows], t.pad_token_id)
 
     def text(self, ids: Int[np.ndarray, "T"]) -> str:
         """The text of generated ids, without special tokens and outer spaces."""
-        return self.generator.decode(np.asarray(ids).tolist(), skip_special_tokens=True).strip()
+        return self._of("target").decode(np.asarray(ids).tolist(), skip_special_tokens=True).strip()

@@ -40,9 +40,9 @@ class Examples:
                 raise ValueError(f"question {question.id!r} has no answer to train on")
         texts = [question.text for question in questions]
         return cls(
-            trim(tokenizers.questions(texts), tokenizers.retriever.pad_token_id, 8),
-            trim(tokenizers.source_questions(texts), tokenizers.generator.pad_token_id, 8),
-            trim(tokenizers.targets([q.answers[0] for q in questions]), tokenizers.generator.pad_token_id, 8),
+            trim(tokenizers.questions(texts), tokenizers.question.pad_token_id, 8),
+            trim(tokenizers.source_questions(texts), tokenizers.source.pad_token_id, 8),
+            trim(tokenizers.targets([q.answers[0] for q in questions]), tokenizers.target.pad_token_id, 8),
         )
 
     def __len__(self) -> int:

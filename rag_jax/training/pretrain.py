@@ -104,8 +104,8 @@ def tower_batches(
                 passages.append(Passage("", example.title, example.text))
         count = groups * 8
         yield (
-            widen(tokenizers.questions(questions[:count]), QUESTION_WIDTH, tokenizers.retriever.pad_token_id),
-            widen(tokenizers.passages(passages[:count]), PASSAGE_WIDTH, tokenizers.retriever.pad_token_id),
+            widen(tokenizers.questions(questions[:count]), QUESTION_WIDTH, tokenizers.question.pad_token_id),
+            widen(tokenizers.passages(passages[:count]), PASSAGE_WIDTH, tokenizers.passage.pad_token_id),
         )
 
 
@@ -114,15 +114,16 @@ def reader_batches(
 ) -> Iterator[tuple[int, Int[np.ndarray, "B Q"], Int[np.ndarray, "B P"], Int[np.ndarray, "B T"]]]:
     """Counterfactual questions, passages and answers for one stage, each batch with its source width."""
     rng, source = np.random.default_rng(seed), Counterfactuals(EDITION)
-    pad = tokenizers.generator.pad_token_id
+    pad, end_pad = tokenizers.source.pad_token_id, tokenizers.target.pad_token_id
     pools: dict[int, list[Any]] = {width: [] for width in stage.widths}
     while True:
         examples = [source.sample(rng, stage.facts) for _ in range(stage.batch_size)]
         question = widen(tokenizers.source_questions([e.question for e in examples]), stage.widths[-1], pad)
         passage = tokenizers.source_passages([Passage("", e.title, e.text) for e in examples])
         passage = widen(passage, tokenizers.max_passage, pad)
-        target = widen(tokenizers.targets([e.answer for e in examples]), tokenizers.max_target, pad)
-        asked, read, said = ((rows != pad).sum(-1) for rows in (question, passage, target))
+        target = widen(tokenizers.targets([e.answer for e in examples]), tokenizers.max_target, end_pad)
+        asked, read = ((rows != pad).sum(-1) for rows in (question, passage))
+        said = (target != end_pad).sum(-1)
         for row in range(len(examples)):
             width = next((w for w in stage.widths if asked[row] + read[row] + SPECIALS <= w), None)
             if width is not None and asked[row] <= QUESTION_WIDTH and said[row] <= TARGET_WIDTH:
@@ -131,8 +132,8 @@ def reader_batches(
             if len(pool) >= stage.batch_size:
                 rows, pools[width] = pool[: stage.batch_size], pool[stage.batch_size :]
                 columns = (np.stack(column) for column in zip(*rows, strict=True))
-                shapes = (QUESTION_WIDTH, width - SPECIALS, TARGET_WIDTH)
-                yield (width, *(widen(c, w, pad) for c, w in zip(columns, shapes, strict=True)))
+                shapes = ((QUESTION_WIDTH, pad), (width - SPECIALS, pad), (TARGET_WIDTH, end_pad))
+                yield (width, *(widen(c, *shape) for c, shape in zip(columns, shapes, strict=True)))
 
 
 def widen(rows: Int[np.ndarray, "N L"], width: int, pad_id: int) -> Int[np.ndarray, "N M"]:
@@ -247,10 +248,9 @@ def reader_accuracy(
     """Share of a split's real questions that greedy decoding answers to the letter, given their gold passage."""
     texts = {p.passage.id: p.passage for p in world_passages(EDITION)}
     items = world_questions(EDITION, split)
-    pad = tokenizers.generator.pad_token_id
-    question = trim(tokenizers.source_questions([i.question.text for i in items]), pad, 8)
+    question = trim(tokenizers.source_questions([i.question.text for i in items]), tokenizers.source.pad_token_id, 8)
     passage = tokenizers.source_passages([texts[i.question.positive_ids[0]] for i in items])
-    target = trim(tokenizers.targets([i.question.answers[0] for i in items]), pad, 8)
+    target = trim(tokenizers.targets([i.question.answers[0] for i in items]), tokenizers.target.pad_token_id, 8)
     width = question.shape[1] + passage.shape[1] + SPECIALS
     exact = jax.jit(functools.partial(reader_exact, config=config, width=width))
     right = np.concatenate(

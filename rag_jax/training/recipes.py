@@ -12,7 +12,7 @@ from typing import Any
 from rag_jax.config import Config, to_json
 from rag_jax.models.presets import BART_PRESETS, BERT_PRESETS, TINY_VOCAB
 from rag_jax.models.weights import load_params, save_params
-from rag_jax.rag.model import save_weights
+from rag_jax.rag.model import architecture, save_weights
 from rag_jax.text.tokens import Tokenizers, load_tokenizer
 from rag_jax.training.loop import NonFiniteLoss, train
 from rag_jax.training.metrics import MetricsWriter
@@ -48,7 +48,12 @@ def world_pretrain(config: Config, workdir: str | os.PathLike[str]) -> None:
         make_tokenizer(TINY_VOCAB, config.seed).backend_tokenizer.save(str(workdir / "tokenizer.json"))
     tokenizer = load_tokenizer(workdir / "tokenizer.json")
     d = config.data
-    tokenizers = Tokenizers(tokenizer, tokenizer, d.max_question_tokens, d.max_passage_tokens, d.max_target_tokens)
+    tokenizers = Tokenizers.shared(
+        tokenizer,
+        max_question=d.max_question_tokens,
+        max_passage=d.max_passage_tokens,
+        max_target=d.max_target_tokens,
+    )
     params: dict[str, Any] = {}
     with MetricsWriter(workdir) as metrics:
 
@@ -90,8 +95,9 @@ def world_pretrain(config: Config, workdir: str | os.PathLike[str]) -> None:
             log=log,
             save=lambda stage, tree: save_params(workdir / f"reader-{stage}.safetensors", tree),
         )
-        presets = dict.fromkeys(params, "tiny")
-        save_weights(workdir / "weights", params, presets, tokenizers, dtype="float16")
+        # No variant: the towers and the reader were trained apart, so both start from them.
+        arch = architecture("tiny", "tiny", "tiny")
+        save_weights(workdir / "weights", params, arch, tokenizers, variant=None, dtype="float16")
         log({"seconds": round(time.monotonic() - started)})
 
 

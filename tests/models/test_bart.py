@@ -57,7 +57,9 @@ def sources_keys_values(params, encoded):
 @jax.jit
 def one_step(params, tokens, position, caches, cross, own_mask, source_mask):
     split = unstack_layers(params, CONFIG)
-    return decode_step(split, CONFIG, tokens, position, caches, cross, own_mask, source_mask)
+    return decode_step(
+        split, CONFIG, tokens, position[None, None], position * tokens.shape[1], caches, cross, own_mask, source_mask
+    )
 
 
 def init(config):

@@ -12,6 +12,7 @@ from rag_jax.models.bert import Bert
 from rag_jax.models.hf_parts import Extras, bart_tensors, bert_tensors
 from rag_jax.rag import hf_compat, marginal
 from rag_jax.rag.decode import decode_token
+from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.score import passage_scores
 from tests.parity.programs import compile_fast, run
 
@@ -62,7 +63,8 @@ def test_losses_logits_and_gradients_are_torchs(golden, rag):
 
 def test_greedy_rag_token_ids_are_torchs(golden, rag):
     def decode(params, source, mask, prior):
-        return decode_token(params, rag.generator, source, mask, prior, golden["greedy"].shape[1]).tokens
+        options = DecodeOptions(max_new_tokens=golden["greedy"].shape[1])
+        return decode_token(params, rag.generator, source, mask, prior, options).tokens[:, 0]
 
     source, mask, scores = (jnp.asarray(golden[name]) for name in ("source", "source_mask", "scores"))
     tokens = run(decode, rag.params["generator"], source, mask, marginal.log_prior(scores))

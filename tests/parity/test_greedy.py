@@ -9,6 +9,7 @@ import torch
 
 from rag_jax.rag import marginal
 from rag_jax.rag.decode import decode_token
+from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.score import passage_scores
 from tests.parity.peer import make_case, to_torch
 from tests.parity.programs import run
@@ -34,9 +35,9 @@ def rows(tokens, eos, pad):
 def test_rag_token_ids_are_the_peers(seed):
     case = make_case(seed)
     c, scores = case.ours.generator, scores_of(case)
-    decode = functools.partial(decode_token, config=c, max_tokens=MAX_TOKENS)
+    decode = functools.partial(decode_token, config=c, options=DecodeOptions(max_new_tokens=MAX_TOKENS))
     ours = run(
-        lambda params, source, mask, prior: decode(params, source=source, source_mask=mask, prior=prior).tokens,
+        lambda params, source, mask, prior: decode(params, source=source, source_mask=mask, prior=prior).tokens[:, 0],
         case.ours.params["generator"],
         case.source,
         case.source_mask,
@@ -69,9 +70,9 @@ def test_barts_own_ids_are_the_peers(seed):
     source = case.source.reshape(-1, 1, case.source.shape[-1])
     mask = case.source_mask.reshape(source.shape)
     prior = jnp.zeros((len(source), 1))  # one passage: RAG-Token is the generator alone
-    decode = functools.partial(decode_token, config=c, max_tokens=MAX_TOKENS)
+    decode = functools.partial(decode_token, config=c, options=DecodeOptions(max_new_tokens=MAX_TOKENS))
     ours = run(
-        lambda params, source, mask, prior: decode(params, source=source, source_mask=mask, prior=prior).tokens,
+        lambda params, source, mask, prior: decode(params, source=source, source_mask=mask, prior=prior).tokens[:, 0],
         case.ours.params["generator"],
         source,
         mask,

@@ -72,7 +72,7 @@ def test_embeddings_are_equal(case):
     apply, _, _, peer = generator(case)
     source, _, labels = flat(case)
     for side, ids, half in (("encoder", source, peer.model.encoder), ("decoder", labels, peer.model.decoder)):
-        ours = apply(ids, jnp.arange(ids.shape[1]), method=functools.partial(Bart.embed, side=side))
+        ours = apply(ids, jnp.arange(ids.shape[1])[None], method=functools.partial(Bart.embed, side=side))
         theirs = half.embed_tokens(to_torch(ids)) + half.embed_positions(to_torch(ids))
         assert_close(ours, half.layernorm_embedding(theirs))
 

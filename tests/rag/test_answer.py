@@ -12,6 +12,7 @@ from rag_jax.rag import answer as answering
 from rag_jax.rag.answer import answer
 from rag_jax.rag.model import Architecture, init_params
 from rag_jax.rag.retrieve import ClosedBook, Retriever, embed_passages, encode
+from rag_jax.rag.rules import DecodeOptions
 from rag_jax.text.tokens import Tokenizers, train_tokenizer
 from rag_jax.types import Passage
 
@@ -29,7 +30,7 @@ class Small:
 
     def __init__(self, directory):
         tokenizer = train_tokenizer([f"{p.title} {p.text}" for p in PASSAGES] + QUESTIONS, 290)
-        self.tokenizers = Tokenizers(tokenizer, tokenizer, max_question=16, max_passage=24, max_target=4)
+        self.tokenizers = Tokenizers.shared(tokenizer, max_question=16, max_passage=24, max_target=4)
         tower = BertConfig(
             vocab_size=290,
             width=16,
@@ -126,9 +127,9 @@ def test_a_batch_that_is_not_full_has_the_shape_of_one_that_is(small, monkeypatc
     shapes = []
     decode = answering.decode_batch
 
-    def watched(params, arch, batch, **settings):
+    def watched(params, arch, batch, key, **settings):
         shapes.append((batch.question.shape, batch.passages.shape, settings["width"]))
-        return decode(params, arch, batch, **settings)
+        return decode(params, arch, batch, key, **settings)
 
     monkeypatch.setattr(answering, "decode_batch", watched)
     assert len(small.answers(small.three, QUESTIONS[:1] * 5)) == 5
@@ -172,3 +173,34 @@ def test_a_source_limit_below_the_question_still_shows_the_whole_question(small)
     assert asked % 8 == 0, "the question must fill its columns, or some room is left for a passage"
     assert narrow[0].text == closed[0].text
     assert narrow[0].logprob == pytest.approx(closed[0].logprob, abs=1e-4)
+
+
+def test_token_posteriors_say_for_every_token_where_it_came_from(small):
+    for one in small.answers(small.three, variant="token"):
+        assert one.tokens
+        by_token = np.array([source.token_posterior for source in one.sources])
+        assert by_token.shape == (len(one.sources), len(one.tokens))
+        np.testing.assert_allclose(by_token.sum(0), 1, atol=1e-5)
+        np.testing.assert_allclose(by_token.mean(1), [source.posterior for source in one.sources], atol=1e-5)
+
+
+@pytest.mark.parametrize(("variant", "fast"), [("sequence", False), ("sequence", True), ("token", False)])
+def test_alternatives_are_other_answers_the_best_first(small, variant, fast):
+    options = DecodeOptions(max_new_tokens=4, num_beams=3, num_return_sequences=3)
+    for one in small.answers(small.three, QUESTIONS[:2], variant=variant, options=options, fast=fast):
+        assert len(one.alternatives) == 2
+        if variant == "sequence":  # RAG-Token's are ranked with the length penalty
+            ranked = [one.logprob, *(other.logprob for other in one.alternatives)]
+            assert ranked == sorted(ranked, reverse=True)
+        assert all(other.logprob < 0 for other in one.alternatives)
+
+
+def test_samples_are_the_same_with_the_same_seed_and_others_with_another(small):
+    options = DecodeOptions(max_new_tokens=4, do_sample=True, num_return_sequences=3)
+
+    def texts(seed):
+        found = small.answers(small.three, variant="token", options=options, seed=seed)
+        return [(one.text, *(other.text for other in one.alternatives)) for one in found]
+
+    assert texts(0) == texts(0)
+    assert texts(0) != texts(1)

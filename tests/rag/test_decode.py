@@ -1,7 +1,5 @@
 """Both greedy decodings against plain Python without caches, brute force, and themselves in other batches."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 from rag_jax.models.bart import Bart, BartConfig
 from rag_jax.rag import marginal
 from rag_jax.rag.decode import decode_sequence, decode_token
+from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.score import answer_token_logprobs
 
 CONFIG = BartConfig(
@@ -29,8 +28,16 @@ CONFIG = BartConfig(
 )
 PAD, EOS = CONFIG.pad_id, CONFIG.eos_id
 B, K, S, T = 6, 3, 8, 5
+GREEDY = DecodeOptions(max_new_tokens=T)
+
+
+def best_of(decoded):
+    """Without the axis of returned sequences."""
+    return jax.tree.map(lambda leaf: leaf[:, 0] if leaf.ndim > 1 else leaf, decoded)
+
+
 DECODE = {
-    name: jax.jit(functools.partial(f, config=CONFIG, max_tokens=T))
+    name: jax.jit(lambda *args, f=f, **named: best_of(f(*args, config=CONFIG, options=GREEDY, **named)))
     for name, f in (("sequence", decode_sequence), ("token", decode_token))
 }
 LOGLIK = {"sequence": marginal.sequence_loglik, "token": marginal.token_loglik}

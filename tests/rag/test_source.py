@@ -6,7 +6,8 @@ import pytest
 
 from rag_jax.rag.retrieve import source_width
 from rag_jax.rag.source import SPECIALS, bucket, join_source
-from rag_jax.types import Batch
+from rag_jax.text.tokens import Tokenizers, train_tokenizer
+from rag_jax.types import Batch, Passage
 
 BOS, PAD, EOS = 0, 1, 2
 
@@ -104,3 +105,19 @@ def test_source_width_never_cuts_a_question():
     batch = batch_of(asked=16, read=90)
     ids, _ = join(batch.source_question, batch.passages, width)
     assert ids[1, 0].tolist() == [0, *[5] * 16, 2, 2]
+
+
+def test_the_users_own_question_reaches_the_generator_beside_a_very_long_passage():
+    """Its casing and spacing stay, and only the passage is cut, whatever the passage's length."""
+    tokenizer = train_tokenizer(["Who wrote the Iliad? Homer wrote it."], 300)
+    tokenizers = Tokenizers.shared(tokenizer, max_question=40, max_passage=500)
+    asked = "WHO wrote  the Iliad, McX?"
+    questions = tokenizers.source_questions([asked])
+    for text in ("Homer", "the Iliad is an epic poem " * 200):
+        passages = tokenizers.source_passages([Passage("1", "Homer", text)])
+        width = source_width(Batch(None, questions, passages[None], None, None), PAD, 48)
+        ids, _ = join(questions, passages[None], width)
+        said = tokenizer.decode(ids[0, 0].tolist()).split("</s>")
+        assert said[0].removeprefix("<s>").strip() == asked
+        assert said[2].strip() == text[: len(said[2].strip())]
+        assert said[1].strip() == "Homer"

@@ -3,8 +3,17 @@
 import numpy as np
 import pytest
 
-from rag_jax.text.tokens import SPECIAL_TOKENS, Tokenizers, load_tokenizer, pad_rows, train_tokenizer, trim
+from rag_jax.text.tokens import (
+    SPECIAL_TOKENS,
+    Tokenizers,
+    load_tokenizer,
+    load_tokenizer_folder,
+    pad_rows,
+    train_tokenizer,
+    trim,
+)
 from rag_jax.types import Passage
+from tests.small_tokenizers import write_wordpiece
 
 BOS, PAD, EOS = 0, 1, 2
 TEXTS = [
@@ -22,7 +31,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def tokenizers(tokenizer):
-    return Tokenizers(tokenizer, tokenizer, max_question=12, max_passage=20, max_target=8)
+    return Tokenizers.shared(tokenizer, max_question=12, max_passage=20, max_target=8)
 
 
 def ids(tokenizer, text):
@@ -55,7 +64,7 @@ def test_tokenizer_comes_back_from_its_file(tokenizer, tmp_path):
 
 @pytest.mark.parametrize("text", [*TEXTS, "Zürich 2020", "emoji 🙂 and\ttabs", "UPPER lower"])
 def test_text_of_a_target_is_the_text(tokenizer, text):
-    whole = Tokenizers(tokenizer, tokenizer, max_target=200)
+    whole = Tokenizers.shared(tokenizer, max_target=200)
     assert whole.text(whole.targets([text, LONG])[0]) == text
 
 
@@ -102,7 +111,7 @@ def test_target_ends_with_the_end_token_even_when_cut(tokenizers, tokenizer):
 
 def test_every_role_takes_its_own_tokenizer(tokenizer):
     other = train_tokenizer(["completely different words, zebra quagga"], 290)
-    roles = Tokenizers(other, tokenizer)
+    roles = Tokenizers(question=other, passage=other, source=tokenizer, target=tokenizer)
     passage = Passage("1", "Iliad", "Homer wrote it")
     assert roles.questions(["the zebra"])[0].tolist() == [BOS, *ids(other, "the zebra"), EOS]
     assert roles.passages([passage])[0, 1:-1].tolist() == [*ids(other, "Iliad"), EOS, *ids(other, "Homer wrote it")]
@@ -113,6 +122,35 @@ def test_every_role_takes_its_own_tokenizer(tokenizer):
         *ids(tokenizer, "Homer wrote it"),
     ]
     assert roles.targets(["the Iliad"])[0].tolist() == [*ids(tokenizer, "the Iliad"), EOS]
+
+
+def test_every_role_pads_with_its_own_id(tokenizer, tmp_path):
+    tower = load_tokenizer_folder(write_wordpiece(tmp_path / "bert"), "bert")
+    roles = Tokenizers(question=tower, passage=tower, source=tokenizer, target=tokenizer)
+    texts = ["Homer", "who wrote the Iliad"]
+    passages = [Passage("1", "Iliad", "Homer"), Passage("2", "Homer", LONG)]
+    assert [rows[0, -1] for rows in (roles.questions(texts), roles.passages(passages))] == [0, 0]
+    generator = (roles.source_questions(texts), roles.source_passages(passages), roles.targets(texts))
+    assert [rows[0, -1] for rows in generator] == [PAD] * 3
+    assert not roles.is_shared
+
+
+def test_a_tokenizer_of_another_kind_of_model_is_refused_with_its_role(tokenizer, tmp_path):
+    tower = load_tokenizer_folder(write_wordpiece(tmp_path / "bert"), "bert")
+    with pytest.raises(ValueError, match="the source has no bos_token, eos_token"):
+        Tokenizers.shared(tower)
+    with pytest.raises(ValueError, match="the target has no eos_token"):
+        Tokenizers(question=tower, passage=tower, source=tokenizer, target=tower)
+    with pytest.raises(TypeError):
+        Tokenizers(tower, tower, tokenizer, tokenizer)  # by name only, so that none takes another's place
+
+
+def test_a_bare_file_has_the_special_tokens_of_bert_when_it_names_them(tmp_path):
+    tower = load_tokenizer_folder(write_wordpiece(tmp_path / "bert"), "bert")
+    tower.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    again = load_tokenizer(tmp_path / "tokenizer.json")
+    assert (again.cls_token, again.sep_token, again.pad_token_id, again.eos_token) == ("[CLS]", "[SEP]", 0, None)
+    assert ids(again, "Who wrote it?") == ids(tower, "Who wrote it?")
 
 
 def test_no_texts_give_no_rows(tokenizers):

@@ -1,0 +1,216 @@
+"""Decoding beside the torch peer: same weights, same sources, in alternation, one process for each side.
+
+    python benchmarks/decode.py --passages=psgs.tsv --tokenizer=bart_tokenizer     needs the extra `parity`; ~40 minutes
+    python benchmarks/decode.py --quick                                            small sizes, under a minute
+
+BART-base sizes with random weights, four beams, 20 tokens, two questions. In the cases `same` both sides read 128
+tokens; in `real` passages have the lengths of real ones, which the peer pads to 300. Candidates are de-duplicated on
+both sides. The last case is K = 50 greedy with 50 candidates and shows memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+SIZES = {
+    "base": {"d_model": 768, "layers": 6, "heads": 12, "ffn": 3072, "vocab_size": 50265},
+    "quick": {"d_model": 64, "layers": 2, "heads": 4, "ffn": 128, "vocab_size": 1000},
+}
+QUESTIONS, BEAMS, TOKENS, SAME_WIDTH, PEER_WIDTH = 2, 4, 20, 128, 300
+PAD, BOS, EOS = 1, 0, 2
+CASES = [("token", 5, "same"), ("thorough", 5, "same"), ("thorough", 10, "same"),
+         ("token", 5, "real"), ("thorough", 5, "real"), ("thorough", 10, "real")]  # fmt: skip
+
+
+def make_peer(size: dict[str, int], variant: str, passages: int) -> Any:
+    """The peer's RAG; it is handed sources and scores, so its question encoder may be tiny."""
+    import torch
+    import transformers as t
+
+    torch.manual_seed(0)
+    generator = t.BartConfig(
+        vocab_size=size["vocab_size"], d_model=size["d_model"], encoder_layers=size["layers"],
+        decoder_layers=size["layers"], encoder_attention_heads=size["heads"], decoder_attention_heads=size["heads"],
+        encoder_ffn_dim=size["ffn"], decoder_ffn_dim=size["ffn"], dropout=0.0, pad_token_id=PAD, bos_token_id=BOS,
+        eos_token_id=EOS, decoder_start_token_id=EOS, forced_eos_token_id=None,
+    )  # fmt: skip
+    encoder = t.DPRConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    config = t.RagConfig.from_question_encoder_generator_configs(
+        encoder, generator, n_docs=passages, retrieval_vector_size=16
+    )
+    kind = t.RagTokenForGeneration if variant == "token" else t.RagSequenceForGeneration
+    return kind(config).eval()
+
+
+def sources(lengths: list[int], passages: int, vocab_size: int, width: int) -> np.ndarray:
+    """Random ids [B, K, width] of these lengths in turn, padded."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(4, vocab_size, (QUESTIONS, passages, width))
+    length = np.resize(lengths, (QUESTIONS, passages, 1)).clip(2, width)
+    place = np.arange(width)
+    ids[..., 0] = BOS
+    return np.where(place == length - 1, EOS, np.where(place < length, ids, PAD))
+
+
+def peer_step(job: dict[str, Any]) -> Callable[[], Any]:
+    """One decoding call of the peer."""
+    import torch
+
+    model = make_peer(SIZES[job["size"]], job["variant"], job["passages"])
+    width = SAME_WIDTH if job["lengths"] == [SAME_WIDTH] else PEER_WIDTH
+    ids = torch.tensor(sources(job["lengths"], job["passages"], SIZES[job["size"]]["vocab_size"], width)).flatten(0, 1)
+    given = {
+        "context_input_ids": ids,
+        "context_attention_mask": ids.ne(PAD).long(),
+        "doc_scores": torch.tensor(job["scores"], dtype=torch.float32),
+        "num_beams": job["beams"],
+        "num_return_sequences": 1,
+        "min_new_tokens": TOKENS,
+        "max_length": TOKENS + 1,
+    }
+
+    def step() -> Any:
+        with torch.no_grad():
+            return model.generate(**given)[:, 1:].tolist()
+
+    return step
+
+
+def our_step(job: dict[str, Any]) -> Callable[[], Any]:
+    """One decoding call of ours, on the peer's weights, its sources bucketed."""
+    import jax
+    import jax.numpy as jnp
+
+    from rag_jax.models import hf
+    from rag_jax.rag.decode import decode_sequence, decode_token
+    from rag_jax.rag.marginal import log_prior
+    from rag_jax.rag.rules import DecodeOptions
+    from rag_jax.rag.source import bucket
+
+    rag = hf.load_rag(job["weights"], "token" if job["variant"] == "token" else "sequence")
+    config, params = rag.generator, rag.params["generator"]
+    width = bucket(max(job["lengths"]), 32)
+    ids = jnp.asarray(sources(job["lengths"], job["passages"], config.vocab_size, width), jnp.int32)
+    options = DecodeOptions(max_new_tokens=TOKENS, min_new_tokens=TOKENS, num_beams=job["beams"])
+    function = decode_token if job["variant"] == "token" else decode_sequence
+    prior = log_prior(jnp.asarray(job["scores"], jnp.float32))
+    decode = jax.jit(lambda p, ids, prior: function(p, config, ids, ids != PAD, prior, options).tokens[:, 0])
+    params = jax.device_put(params)
+    return lambda: np.asarray(decode(params, ids, prior)).tolist()
+
+
+def work(side: str, job: dict[str, Any]) -> None:
+    """Answers each line on standard input with the seconds of one step, the answer, and the peak of memory."""
+    step = (peer_step if side == "peer" else our_step)(job)
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints goes to standard error
+    for _ in sys.stdin:
+        begin = time.perf_counter()
+        value = step()
+        seconds = time.perf_counter() - begin
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(json.dumps({"seconds": seconds, "value": value, "peak_gib": peak}), file=out, flush=True)
+
+
+def alternate(job: dict[str, Any], sides: tuple[str, ...], rounds: int) -> dict[str, list[dict[str, Any]]]:
+    """Steps of both sides in turn; the first of each, which compiles, is left out."""
+    processes = {
+        side: subprocess.Popen(
+            [sys.executable, __file__, f"--work={side}", f"--job={json.dumps(job)}"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )
+        for side in sides
+    }  # fmt: skip
+    taken: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
+    for _ in range(rounds + 1):
+        for side, process in processes.items():
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"{side} ended without an answer")
+            taken[side].append(json.loads(line))
+    for process in processes.values():
+        process.stdin.close()
+        process.wait()
+    return {side: steps[1:] for side, steps in taken.items()}
+
+
+def real_lengths(passages: str, tokenizer: str, count: int) -> list[int]:
+    """Source lengths in tokens: a question of 12 and the first passages of a DPR file."""
+    import itertools
+
+    from rag_jax.text.readers import read_passages
+    from rag_jax.text.tokens import load_tokenizer_folder
+
+    bart = load_tokenizer_folder(tokenizer, "bart")
+    first = itertools.islice(read_passages(passages), count)
+    return [12 + len(bart(f"{p.title} {p.text}")["input_ids"]) for p in first]
+
+
+def main() -> None:
+    """Prints one JSON object for each case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--passages", default="", help="DPR's TSV, for the lengths of real passages")
+    parser.add_argument("--tokenizer", default="", help="a folder with BART's vocab.json and merges.txt")
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="only the cases whose name holds this")
+    parser.add_argument("--work", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--job", default="{}", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        work(options.work, json.loads(options.job))
+        return
+    size = "quick" if options.quick else "base"
+    real = real_lengths(options.passages, options.tokenizer, 64) if options.passages else []
+    with tempfile.TemporaryDirectory() as folder:
+        for variant, passages, kind in CASES:
+            name = f"{variant} k={passages} {kind}"
+            if options.only not in name or (kind == "real" and not real):
+                continue
+            job = make_job(size, variant, passages, [SAME_WIDTH] if kind == "same" else real, BEAMS, folder)
+            steps = alternate(job, ("peer", "ours"), options.rounds)
+            ours, peer = (QUESTIONS / statistics.median(s["seconds"] for s in steps[side]) for side in ("ours", "peer"))
+            equal = steps["ours"][0]["value"] == steps["peer"][0]["value"]
+            show(case=name, metric="questions per second", ours=ours, peer=peer, ratio=ours / peer, same_answers=equal)
+        name = "thorough k=50 greedy, 50 candidates"
+        if options.only in name:
+            job = make_job(size, "thorough", 50, [SAME_WIDTH], 1, folder)
+            (step,) = alternate(job, ("ours",), 1)["ours"]
+            peak = step["peak_gib"]
+            show(case=name, metric="peak memory, GiB", ours=peak, bound=8.0, ratio=peak / 8, seconds=step["seconds"])
+
+
+def make_job(size: str, variant: str, passages: int, lengths: list[int], beams: int, folder: str) -> dict[str, Any]:
+    """What a worker needs to know; the peer's weights are written for ours to read."""
+    weights = pathlib.Path(folder) / f"{variant}-{passages}"
+    if not weights.exists():
+        make_peer(SIZES[size], variant, passages).save_pretrained(weights)
+    scores = np.random.default_rng(1).normal(size=(QUESTIONS, passages)).tolist()
+    names = ("size", "variant", "passages", "lengths", "beams", "weights", "scores")
+    return dict(zip(names, (size, variant, passages, lengths, beams, str(weights), scores), strict=True))
+
+
+def show(**line: Any) -> None:
+    """One line."""
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Beam search and both RAG decodings against the peer's generate: token ids, equal one by one, over many random models.
+
+Ten shapes with ten sets of weights and inputs each, so that a shape compiles once.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from rag_jax.models import hf
+from rag_jax.rag import marginal
+from rag_jax.rag.decode import decode_sequence, decode_token
+from rag_jax.rag.rules import DecodeOptions
+from tests.parity.peer import make_case, scatter, to_torch
+from tests.parity.programs import compile_fast
+
+SHAPES, WEIGHTS, MAX_TOKENS = range(300, 310), range(10), 7
+DECODE = {"token": decode_token, "sequence": decode_sequence}
+
+
+def up_to_end(rows, eos, pad):
+    """Ids up to the end token, without padding."""
+    cut = [row[: row.index(eos) + 1] if eos in row else row for row in np.asarray(rows).tolist()]
+    return [[token for token in row if token != pad] for row in cut]
+
+
+def seeing_padding(model, pad):
+    """The peer's RAG-Sequence calls its generator without a mask, and the beams read the padding; here they don't."""
+    generate = type(model.generator).generate
+    model.generator.generate = lambda ids, **settings: generate(
+        model.generator, ids, **settings | {"attention_mask": ids.ne(pad).long()}
+    )
+    return model
+
+
+def models_of_a_shape(seed, tmp_path):
+    """The shape's torch models with fresh weights, our copy of them, sources, masks and document scores, ten times."""
+    case = make_case(seed)
+    c = case.ours.generator
+    for number in WEIGHTS:
+        torch.manual_seed(1000 * seed + number)
+        rng = np.random.default_rng((seed, number))
+        first = case.torch["sequence"]
+        with torch.no_grad():
+            for value in first.parameters():
+                norm = value.ndim == 1 and value.mean() > 0.5
+                value.copy_(torch.randn_like(value) * 0.2 + norm)
+            first.generator.final_logits_bias.zero_()
+        scatter(first)
+        with torch.no_grad():  # answers of different lengths
+            first.generator.final_logits_bias[0, c.eos_id] += 1.5
+        case.torch["token"].load_state_dict(first.state_dict())
+        first.save_pretrained(tmp_path)
+        ours = hf.load_rag(tmp_path, "sequence")
+        source = np.asarray(case.source)
+        mask = np.asarray(case.source_mask)
+        if number % 2:  # without padding in the batch
+            mask = np.ones_like(mask)
+        source = np.where(mask, rng.integers(3, c.vocab_size, source.shape), c.pad_id)
+        scores = rng.normal(size=source.shape[:2]).astype(np.float32) * 2
+        yield (
+            {"token": case.torch["token"], "sequence": seeing_padding(first, c.pad_id)},
+            ours.params["generator"],
+            source.astype(np.int32),
+            mask,
+            scores,
+        )
+
+
+@pytest.mark.parametrize(("variant", "beams"), [("token", 1), ("token", 4), ("sequence", 1), ("sequence", 4)])
+@pytest.mark.parametrize("seed", SHAPES)
+def test_ids_are_the_peers(seed, variant, beams, tmp_path):
+    compiled, said = None, set()
+    for models, params, source, mask, scores in models_of_a_shape(seed, tmp_path):
+        model, c = models[variant], make_config(seed)
+        options = DecodeOptions(max_new_tokens=MAX_TOKENS, min_new_tokens=2, num_beams=beams)
+        inputs = (params, jnp.asarray(source), jnp.asarray(mask), marginal.log_prior(jnp.asarray(scores)))
+        if compiled is None:
+            decode = functools.partial(DECODE[variant], config=c, options=options)
+            compiled = compile_fast(
+                jax.jit(lambda p, s, m, prior, f=decode: f(p, source=s, source_mask=m, prior=prior)), *inputs
+            )
+        ours = compiled(*inputs)
+        with torch.no_grad():
+            theirs = model.generate(
+                context_input_ids=to_torch(inputs[1]).flatten(0, 1),
+                context_attention_mask=to_torch(inputs[2]).flatten(0, 1),
+                doc_scores=torch.tensor(scores),
+                num_beams=beams,
+                num_return_sequences=1,
+                do_sample=False,
+                length_penalty=1.0,
+                early_stopping=False,
+                min_new_tokens=2,  # RAG-Sequence loses the prior of one-token answers there
+                max_length=MAX_TOKENS + 1,
+                bad_words_ids=[[c.pad_id]],  # padding is a word like any other to it
+                decoder_start_token_id=c.decoder_start_id,
+                bos_token_id=c.bos_id,
+                eos_token_id=c.eos_id,
+                pad_token_id=c.pad_id,
+                forced_eos_token_id=None,
+            )
+        expected = up_to_end(theirs[:, 1:], c.eos_id, c.pad_id)
+        assert up_to_end(ours.tokens[:, 0], c.eos_id, c.pad_id) == expected
+        said |= {tuple(row) for row in expected}
+    assert len(said) > 3
+    assert len({len(row) for row in said}) > 1
+
+
+@functools.cache
+def make_config(seed):
+    return make_case(seed).ours.generator
