@@ -1,32 +1,25 @@
 """HOST. The command line, `rag-jax`. Every command is a few lines over a function of the library.
 
-A new command imports what it needs inside its own body, so that `rag-jax --help` answers at once.
+A new command imports what it needs inside its own body, so that `rag-jax --help` answers at once. A group of commands
+has a file of its own in `rag_jax.commands`.
 """
 
 # No `from __future__ import annotations`: typer reads the annotations' values.
 import pathlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
+from rag_jax.commands.index import index_app
+from rag_jax.commands.plainly import told_plainly
+
 app = typer.Typer(help="Retrieval-Augmented Generation in JAX.", no_args_is_help=True, add_completion=False)
+app.add_typer(index_app, name="index")
 
 
 @app.callback()
 def main() -> None:
     """Retrieval-Augmented Generation in JAX."""
-
-
-@contextmanager
-def told_plainly() -> Iterator[None]:
-    """Errors that the user can do something about end the command with their message, without a traceback."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        typer.secho(f"rag-jax: {error}", fg="red", err=True)
-        raise typer.Exit(1) from None
 
 
 Directory = Annotated[pathlib.Path | None, typer.Option(help="This part from another checkpoint.", show_default=False)]

@@ -1,29 +1,52 @@
 """HOST. Passages and their vectors, searched by inner product: embed, build, open, search."""
 
 from rag_jax.index.backends import BACKENDS, measure_recall
+from rag_jax.index.bm25 import Bm25Searcher, Bm25Settings
+from rag_jax.index.change import add_passages, delete_passages, swap_index
+from rag_jax.index.device_searcher import DeviceSearcher, DeviceSettings, device_index
 from rag_jax.index.embeddings import embed, fingerprint
 from rag_jax.index.exact import ExactSearcher
+from rag_jax.index.footprint import Estimate, estimate
+from rag_jax.index.live import LiveIndex
 from rag_jax.index.manifest import IndexMismatch, Manifest, Recall
-from rag_jax.index.protocol import NO_PASSAGE, Searcher, check_queries, check_vectors
+from rag_jax.index.protocol import NO_PASSAGE, Found, Searcher, TextSearcher, check_queries, check_vectors
+from rag_jax.index.resume import build_resumable
 from rag_jax.index.scann import ScannSearcher, ScannSettings
 from rag_jax.index.store import Index, build_index, open_index
+from rag_jax.index.verify import Check, verify_index
 
 __all__ = [
     "BACKENDS",
     "NO_PASSAGE",
+    "Bm25Searcher",
+    "Bm25Settings",
+    "Check",
+    "DeviceSearcher",
+    "DeviceSettings",
+    "Estimate",
     "ExactSearcher",
+    "Found",
     "Index",
     "IndexMismatch",
+    "LiveIndex",
     "Manifest",
     "Recall",
     "ScannSearcher",
     "ScannSettings",
     "Searcher",
+    "TextSearcher",
+    "add_passages",
     "build_index",
+    "build_resumable",
     "check_queries",
     "check_vectors",
+    "delete_passages",
+    "device_index",
     "embed",
+    "estimate",
     "fingerprint",
     "measure_recall",
     "open_index",
+    "swap_index",
+    "verify_index",
 ]

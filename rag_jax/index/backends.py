@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32
 
+from rag_jax.index.bm25 import Bm25Searcher, Bm25Settings
+from rag_jax.index.device_searcher import DeviceSearcher, DeviceSettings
 from rag_jax.index.exact import ExactSearcher
-from rag_jax.index.protocol import Searcher
+from rag_jax.index.protocol import Searcher, TextSearcher
 from rag_jax.index.scann import ScannSearcher, ScannSettings
+from rag_jax.text.table import PassageTable
 
 VECTORS = "vectors.npy"
 FILES = "backend"
@@ -22,45 +25,96 @@ FILES = "backend"
 
 @dataclasses.dataclass(frozen=True)
 class Backend:
-    """One way to search, as functions of the index directory, which holds vectors.npy, and of its vectors [N, D].
+    """One way to search, as functions of the index directory.
 
     Attributes:
-      build: (vectors, settings or None) -> searcher. A ValueError refuses settings that are not its own.
-      save: (searcher, directory) -> parameters for the manifest; files go into the folder `FILES`.
-      load: (directory, vectors) -> searcher.
+      settings: the class of its settings; None: it has none.
+      build: (vectors [N, D], passages, settings or None) -> searcher.
+      save: (searcher, directory) -> None. Files go into the folder `FILES`; its settings are kept in the manifest.
+      load: (directory, vectors [N, D], settings) -> searcher.
+      texts: whether it searches texts (`TextSearcher`): then the index holds no vectors, D = 0.
+      derive: (N, settings) -> the settings that follow from N, as far as these leave it open.
     """
 
-    build: Callable[[np.ndarray, Any], Searcher]
-    save: Callable[[Any, pathlib.Path], dict[str, Any]]
-    load: Callable[[pathlib.Path, np.ndarray], Searcher]
+    settings: type[Any] | None
+    build: Callable[[np.ndarray, PassageTable, Any], Searcher | TextSearcher]
+    save: Callable[[Any, pathlib.Path], None]
+    load: Callable[[pathlib.Path, np.ndarray, Any], Searcher | TextSearcher]
+    texts: bool = False
+    derive: Callable[[int, Any], Any] = lambda count, settings: settings
+
+    def check_settings(self, settings: Any) -> None:
+        """Refuses settings of another backend.
+
+        Raises:
+          ValueError: which they are, and which they should be.
+        """
+        if settings is not None and self.settings is None:
+            raise ValueError(f"the exact backend has no settings, given {settings!r}")
+        if settings is not None and not isinstance(settings, self.settings):
+            name = self.settings.__name__
+            raise ValueError(f"the {name.removesuffix('Settings').lower()} backend takes {name}, given {settings!r}")
+
+    def parameters(self, searcher: Any) -> dict[str, Any]:
+        """A searcher's settings for the manifest."""
+        return {} if self.settings is None else dataclasses.asdict(searcher.settings)
+
+    def restored(self, parameters: dict[str, Any]) -> Any:
+        """Settings from the manifest.
+
+        Raises:
+          ValueError: parameters that are not this backend's.
+        """
+        try:
+            return None if self.settings is None else self.settings(**parameters)
+        except TypeError as error:
+            raise ValueError(f"the manifest's parameters are not those of this backend ({error})") from error
+
+    def for_another_count(self, parameters: dict[str, Any], before: int, after: int) -> Any:
+        """Settings to build with when N changes: derived ones are derived again, chosen ones kept."""
+        settings = self.restored(parameters)
+        return self.derive(after, settings) if settings == self.derive(before, settings) else settings
 
 
-def _build_exact(vectors: np.ndarray, settings: Any) -> ExactSearcher:
-    if settings is not None:
-        raise ValueError(f"the exact backend has no settings, given {settings!r}")
-    return ExactSearcher(vectors)
-
-
-def _build_scann(vectors: np.ndarray, settings: Any) -> ScannSearcher:
-    if not isinstance(settings, ScannSettings | None):
-        raise ValueError(f"the scann backend takes ScannSettings, given {settings!r}")
-    return ScannSearcher.build(vectors, settings)
-
-
-def _save_scann(searcher: ScannSearcher, directory: pathlib.Path) -> dict[str, Any]:
+def _save_scann(searcher: ScannSearcher, directory: pathlib.Path) -> None:
     searcher.save(directory / FILES)
     copy = directory / FILES / "dataset.npy"
     if copy.exists():  # ScaNN's own copy of vectors.npy, for 21 million passages another 65 GB: one file does for both
         with contextlib.suppress(OSError):  # a file system without hard links keeps the copy
             os.link(directory / VECTORS, copy.with_suffix(".link"))
             os.replace(copy.with_suffix(".link"), copy)
-    return dataclasses.asdict(searcher.settings)
+
+
+def _nothing_to_save(searcher: Any, directory: pathlib.Path) -> None:
+    """All that the searcher needs are the vectors and its settings."""
 
 
 BACKENDS: dict[str, Backend] = {
-    "exact": Backend(_build_exact, lambda searcher, directory: {}, lambda directory, vectors: ExactSearcher(vectors)),
+    "bm25": Backend(
+        settings=Bm25Settings,
+        build=lambda vectors, passages, settings: Bm25Searcher.build(passages, settings),
+        save=lambda searcher, directory: searcher.save(directory / FILES),
+        load=lambda directory, vectors, settings: Bm25Searcher.load(directory / FILES, len(vectors), settings),
+        texts=True,
+    ),
+    "device": Backend(
+        settings=DeviceSettings,
+        build=lambda vectors, passages, settings: DeviceSearcher(vectors, settings),
+        save=_nothing_to_save,
+        load=lambda directory, vectors, settings: DeviceSearcher(vectors, settings),
+    ),
+    "exact": Backend(
+        settings=None,
+        build=lambda vectors, passages, settings: ExactSearcher(vectors),
+        save=_nothing_to_save,
+        load=lambda directory, vectors, settings: ExactSearcher(vectors),
+    ),
     "scann": Backend(
-        _build_scann, _save_scann, lambda directory, vectors: ScannSearcher.load(directory / FILES, len(vectors))
+        settings=ScannSettings,
+        build=lambda vectors, passages, settings: ScannSearcher.build(vectors, settings),
+        save=_save_scann,
+        load=lambda directory, vectors, settings: ScannSearcher.load(directory / FILES, len(vectors)),
+        derive=lambda count, settings: ScannSettings.derive(count, reorder_dtype=settings.reorder_dtype),
     ),
 }
 

@@ -47,17 +47,18 @@ class Manifest:
 
     Attributes:
       count: N, rows of vectors and of passages.
-      dim: D.
+      dim: D; 0 where there are no vectors.
       passages: fingerprint of the passage table.
-      encoder: fingerprint of the parameters that made the vectors.
+      encoder: fingerprint of the parameters that made the vectors; "" for a backend that searches texts.
       backend: its name.
       parameters: what the backend was built with.
-      recall: measured at build time.
+      recall: measured at build time; None where nothing is approximate, as in a search by texts.
       files: size in bytes and sha256 of every other file, by path from the directory.
       format: version of the layout.
       metric: dot_product.
       dtype: of the stored vectors.
       created_by: program and version.
+      made_with: what the builder noted, to embed further passages the same way: the name of the weights, for instance.
     """
 
     count: int
@@ -66,12 +67,13 @@ class Manifest:
     encoder: str
     backend: str
     parameters: dict[str, Any]
-    recall: Recall
+    recall: Recall | None
     files: dict[str, tuple[int, str]]
     format: int = FORMAT
     metric: str = METRIC
     dtype: str = DTYPE
     created_by: str = ""
+    made_with: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def this_program() -> str:
@@ -86,6 +88,14 @@ def write_manifest(directory: pathlib.Path, manifest: Manifest) -> None:
     """Writes manifest.json, the last file of an index to be written."""
     text = json.dumps(dataclasses.asdict(manifest), indent=2, sort_keys=True)
     (directory / MANIFEST).write_text(text + "\n", "utf-8")
+
+
+def manifest_bytes(directory: pathlib.Path) -> bytes | None:
+    """The manifest as it stands, None where there is none: a change of it is a change of the index."""
+    try:
+        return (directory / MANIFEST).read_bytes()
+    except OSError:
+        return None
 
 
 def read_manifest(directory: pathlib.Path) -> Manifest:
@@ -105,7 +115,7 @@ def read_manifest(directory: pathlib.Path) -> Manifest:
                 f"{directory}: format {content['format']!r} of {content.get('created_by')!r}; this version reads "
                 f"{FORMAT}: rebuild the index"
             )
-        content["recall"] = Recall(**content["recall"])
+        content["recall"] = Recall(**content["recall"]) if content["dim"] else None
         content["files"] = {name: (int(size), str(digest)) for name, (size, digest) in content["files"].items()}
         manifest = Manifest(**content)
     except IndexMismatch:

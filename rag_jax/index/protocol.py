@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Float32, Int32
@@ -13,9 +14,24 @@ LARGEST = 1e6
 NO_PASSAGE = -1
 
 
+class Found(NamedTuple):
+    """What a search found, with scores.
+
+    Attributes:
+      rows: int32 [B, k], row numbers, best first; -1 (`NO_PASSAGE`) where there is none.
+      scores: float32 [B, k], the logits of p(z|x); -inf where there is none.
+    """
+
+    rows: Int32[np.ndarray, "B k"]
+    scores: Float32[np.ndarray, "B k"]
+
+
 @runtime_checkable
 class Searcher(Protocol):
-    """Maximum inner product search over N stored vectors."""
+    """Maximum inner product search over N stored vectors.
+
+    It gives no scores: an approximate index has only approximate ones, so they are computed again from the vectors.
+    """
 
     def search(self, queries: Float[np.ndarray, "B D"], k: int) -> Int32[np.ndarray, "B k"]:
         """Row numbers (0..N-1) of the k vectors with the largest inner product, best first.
@@ -26,6 +42,41 @@ class Searcher(Protocol):
           ValueError: NaN, infinity or components above `LARGEST`, another D, not two axes, k < 1.
         """
         ...
+
+
+@runtime_checkable
+class TextSearcher(Protocol):
+    """Search over the N passages' texts by the questions' texts, without an encoder and without vectors.
+
+    Its scores cannot be computed again from anything else, so it gives them.
+    """
+
+    def search_texts(self, texts: Sequence[str], k: int) -> Found:
+        """The k passages with the largest scores for each of B texts, best first; equal scores in the order of rows.
+
+        A passage that shares no word with the question is none, so there may be fewer than k, or none at all.
+
+        Raises:
+          ValueError: k < 1, or one text instead of several.
+        """
+        ...
+
+
+def check_texts(texts: Sequence[str], k: int) -> None:
+    """Refuses what cannot be searched with.
+
+    Raises:
+      ValueError: as in `TextSearcher.search_texts`.
+    """
+    check_k(k)
+    if isinstance(texts, str):
+        raise ValueError("texts must be several questions, given one string; one question is [text]")
+
+
+def check_k(k: int) -> None:
+    """Refuses a k below 1 with a ValueError."""
+    if isinstance(k, bool) or operator.index(k) < 1:
+        raise ValueError(f"k must be 1 or more, not {k}")
 
 
 def check_queries(queries: np.ndarray, k: int, dim: int) -> Float32[np.ndarray, "B D"]:
@@ -39,8 +90,7 @@ def check_queries(queries: np.ndarray, k: int, dim: int) -> Float32[np.ndarray, 
     Raises:
       ValueError: as in `Searcher.search`; the message names the first bad row.
     """
-    if isinstance(k, bool) or operator.index(k) < 1:
-        raise ValueError(f"k must be 1 or more, not {k}")
+    check_k(k)
     queries = np.asarray(queries)
     if queries.ndim != 2:
         raise ValueError(f"queries must be [B, D], found shape {queries.shape}; one query is queries[None]")

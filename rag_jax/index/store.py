@@ -7,25 +7,27 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Int32
 
 from rag_jax.index.backends import VECTORS, backend_named, measure_recall
+from rag_jax.index.lock import changing
 from rag_jax.index.manifest import (
     MANIFEST,
     IndexMismatch,
     Manifest,
     Recall,
     inventory,
+    manifest_bytes,
     read_manifest,
     this_program,
     verify_files,
     write_manifest,
 )
-from rag_jax.index.protocol import Searcher, check_queries, check_vectors
+from rag_jax.index.protocol import Found, Searcher, TextSearcher, check_queries, check_vectors
 from rag_jax.text.table import PassageTable, written_beside
 from rag_jax.types import Passage
 
@@ -41,7 +43,7 @@ class Index:
       directory: where it was opened.
       manifest: what it holds and what made it.
       passages: N passages.
-      vectors: [N, D] float32, memory-mapped, read-only.
+      vectors: [N, D] float32, memory-mapped, read-only; D = 0 where the backend searches texts.
       searcher: the backend.
     """
 
@@ -49,17 +51,39 @@ class Index:
     manifest: Manifest
     passages: PassageTable
     vectors: Float32[np.ndarray, "N D"]
-    searcher: Searcher
+    searcher: Searcher | TextSearcher
+
+    @property
+    def searches_texts(self) -> bool:
+        """Whether to ask with `search_texts` (bm25); else with vectors."""
+        return backend_named(self.manifest.backend).texts
 
     def search(self, queries: Float[np.ndarray, "B D"], k: int) -> Int32[np.ndarray, "B k"]:
         """Rows of the k passages with the largest inner product; see `Searcher.search`."""
+        if self.searches_texts:
+            raise ValueError(f"the {self.manifest.backend} backend searches texts: call search_texts")
         return self.searcher.search(queries, k)
+
+    def search_scored(self, queries: Float[np.ndarray, "B D"], k: int) -> Found:
+        """As `search`, with the inner products of the stored vectors in float32, by which the rows are ordered."""
+        rows = self.search(queries, k)
+        vectors = self.vectors[np.where(rows >= 0, rows, 0)]
+        scores = np.einsum("bd,bkd->bk", np.asarray(queries, np.float32), vectors)
+        scores = np.where(rows >= 0, scores, -np.inf).astype(np.float32)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        return Found(np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1))
+
+    def search_texts(self, texts: Sequence[str], k: int) -> Found:
+        """Rows of the k passages that fit the texts best, with the scores; see `TextSearcher.search_texts`."""
+        if not self.searches_texts:
+            raise ValueError(f"the {self.manifest.backend} backend searches vectors: embed the texts and call search")
+        return self.searcher.search_texts(texts, k)
 
 
 def build_index(
     directory: str | pathlib.Path,
     passages: PassageTable | Iterable[Passage],
-    vectors: Float[np.ndarray, "N D"],
+    vectors: Float[np.ndarray, "N D"] | None,
     *,
     encoder_fingerprint: str,
     backend: str = "scann",
@@ -67,50 +91,96 @@ def build_index(
     recall_k: int = 10,
     recall_queries: Float[np.ndarray, "B D"] | None = None,
     overwrite: bool = False,
+    made_with: dict[str, Any] | None = None,
 ) -> Index:
-    """Builds an index, puts it at `directory` in one step, and opens it.
+    """Builds an index, puts it at `directory` in one step, and opens it. Other writers of the same index wait.
 
     Args:
       directory: what to make. Until the last step it does not exist or, with `overwrite`, holds the old index.
       passages: N passages in the order of `vectors`; copied.
-      vectors: the passages' embeddings, stored as float32; may be memory-mapped.
+      vectors: the passages' embeddings, stored as float32; may be memory-mapped. A backend that searches texts takes
+        none (None) and leaves given ones alone.
       encoder_fingerprint: `embeddings.fingerprint` of the parameters that made them.
-      backend: "scann" or "exact".
+      backend: a name in `BACKENDS`.
       settings: the backend's own (`ScannSettings`); None derives them from N.
       recall_k: neighbours to measure recall with.
       recall_queries: embedded questions to measure it with; None takes some of the vectors.
       overwrite: whether to replace the index at `directory`.
+      made_with: see `Manifest`.
 
     Raises:
       FileExistsError: something is there, and it is no index or `overwrite` is False.
       ValueError: vectors that cannot be indexed, another number of passages than vectors, duplicate ids, an unknown
         backend, settings out of range.
     """
+    if backend_named(backend).texts:
+        vectors = None
+    else:
+        check_vectors(np.zeros((0, 0), np.float32) if vectors is None else vectors)
+    with changing(directory):
+        return write_index(
+            directory,
+            passages,
+            [] if vectors is None else slices(vectors),
+            shape=(0, 0) if vectors is None else vectors.shape,
+            encoder_fingerprint=encoder_fingerprint,
+            backend=backend,
+            settings=settings,
+            recall_k=recall_k,
+            recall_queries=recall_queries,
+            overwrite=overwrite,
+            made_with=made_with,
+        )
+
+
+def write_index(
+    directory: str | pathlib.Path,
+    passages: PassageTable | Iterable[Passage],
+    blocks: Iterable[Float[np.ndarray, "n D"]],
+    *,
+    shape: tuple[int, int],
+    encoder_fingerprint: str,
+    backend: str,
+    settings: Any,
+    recall_k: int,
+    recall_queries: Float[np.ndarray, "B D"] | None,
+    overwrite: bool,
+    made_with: dict[str, Any] | None,
+) -> Index:
+    """`build_index` for a caller that holds the lock (`lock.changing`).
+
+    Args:
+      blocks: checked vectors, block by block, so that no more than one lies in memory; `shape` = (N, D) of all.
+        Neither counts for a backend that searches texts.
+      directory, passages, encoder_fingerprint, backend, settings, recall_k, recall_queries, overwrite, made_with:
+        as there.
+    """
     directory = pathlib.Path(directory)
     chosen = backend_named(backend)
+    chosen.check_settings(settings)
     if directory.exists() and not (directory / MANIFEST).is_file():
         raise FileExistsError(f"{directory}: exists and is no index, so it is not overwritten; choose another place")
     with written_beside(directory, replace=overwrite) as beside:
-        check_vectors(vectors)
-        recall_queries, source = _recall_queries(recall_queries, vectors, recall_k)
         table = PassageTable.write(beside / PASSAGES, passages)
-        count, dim = vectors.shape
-        if len(table) != count:
-            raise ValueError(f"{len(table)} passages and {count} vectors; embed these passages again")
-        stored = _write_vectors(beside / VECTORS, vectors)
-        searcher = chosen.build(stored, settings)
-        parameters = chosen.save(searcher, beside)
-        recall = measure_recall(searcher, stored, recall_queries, recall_k)
+        if chosen.texts:
+            stored = np.zeros((len(table), 0), np.float32)
+        elif len(table) != shape[0]:
+            raise ValueError(f"{len(table)} passages and {shape[0]} vectors; embed these passages again")
+        else:
+            stored = _write_vectors(beside / VECTORS, blocks, shape)
+        searcher = chosen.build(stored, table, settings)
+        chosen.save(searcher, beside)
         manifest = Manifest(
-            count=count,
-            dim=dim,
+            count=len(table),
+            dim=stored.shape[1],
             passages=table.fingerprint,
-            encoder=encoder_fingerprint,
+            encoder="" if chosen.texts else encoder_fingerprint,
             backend=backend,
-            parameters=parameters,
-            recall=Recall(recall_k, round(recall, 4), len(recall_queries), source),
+            parameters=chosen.parameters(searcher),
+            recall=None if chosen.texts else _recall(searcher, stored, recall_queries, recall_k),
             files=inventory(beside),
             created_by=this_program(),
+            made_with=made_with or {},
         )
         write_manifest(beside, manifest)
     return open_index(directory, encoder_fingerprint=encoder_fingerprint, verify_large=False)
@@ -125,9 +195,12 @@ def open_index(
 ) -> Index:
     """Opens an index that `build_index` made, and refuses one that is damaged or made for something else.
 
+    It may be replaced meanwhile: then the new one is opened, never a part of each. What is open stays as it is, until
+    it is opened again, whatever happens to the directory.
+
     Args:
       directory: the index.
-      encoder_fingerprint: of the passage encoder at hand; None accepts any.
+      encoder_fingerprint: of the passage encoder at hand; None accepts any. A backend that searches texts has none.
       passages_fingerprint: of the passages that are expected; None accepts any.
       verify_large: whether files above 64 MiB are read whole for their checksum, a second or so for each GB. Sizes and
         shapes are compared in any case.
@@ -138,27 +211,57 @@ def open_index(
       ImportError: the backend's library is not installed.
     """
     directory = pathlib.Path(directory)
+    while True:
+        before = manifest_bytes(directory)
+        try:
+            index = _open(directory, encoder_fingerprint, passages_fingerprint, verify_large)
+        except (IndexMismatch, OSError):
+            if manifest_bytes(directory) == before:
+                raise
+        else:  # one manifest, with the checksums in it, means one set of files
+            if manifest_bytes(directory) == before:
+                return index
+
+
+def _open(directory: pathlib.Path, encoder: str | None, passages: str | None, verify_large: bool) -> Index:
     manifest = read_manifest(directory)
-    if encoder_fingerprint is not None and encoder_fingerprint != manifest.encoder:
+    if encoder is not None and manifest.encoder and encoder != manifest.encoder:
         raise IndexMismatch(
-            f"{directory}: the encoder has the fingerprint {encoder_fingerprint[:12]}, the vectors were made by "
+            f"{directory}: the encoder has the fingerprint {encoder[:12]}, the vectors were made by "
             f"{manifest.encoder[:12]}; embed the passages with this encoder and rebuild the index, or load "
             "the encoder that made it"
         )
-    if passages_fingerprint is not None and passages_fingerprint != manifest.passages:
+    if passages is not None and passages != manifest.passages:
         raise IndexMismatch(
-            f"{directory}: the passages have the fingerprint {passages_fingerprint[:12]}, the index was built over "
+            f"{directory}: the passages have the fingerprint {passages[:12]}, the index was built over "
             f"{manifest.passages[:12]}; embed these passages and rebuild the index"
         )
     verify_files(directory, manifest.files, verify_large)
     try:
+        chosen = backend_named(manifest.backend)
         table = PassageTable.open(directory / PASSAGES)
-        vectors = np.load(directory / VECTORS, mmap_mode="r", allow_pickle=False)
+        if chosen.texts:
+            vectors = np.zeros((len(table), 0), np.float32)
+        else:
+            vectors = np.load(directory / VECTORS, mmap_mode="r", allow_pickle=False)
         _check_parts(manifest, table, vectors)
-        searcher = backend_named(manifest.backend).load(directory, vectors)
+        searcher = chosen.load(directory, vectors, chosen.restored(manifest.parameters))
     except (ValueError, OSError, EOFError) as error:
         raise IndexMismatch(f"{directory}: {error}; rebuild the index") from error
     return Index(directory, manifest, table, vectors, searcher)
+
+
+def slices(vectors: Float[np.ndarray, "N D"]) -> Iterator[Float[np.ndarray, "n D"]]:
+    """Vectors in slices of some 64 MiB: a memory-mapped array may be larger than memory."""
+    step = max(1, (1 << 24) // vectors.shape[1])
+    return (vectors[start : start + step] for start in range(0, len(vectors), step))
+
+
+def _recall(
+    searcher: Searcher, vectors: Float32[np.ndarray, "N D"], queries: Float[np.ndarray, "B D"] | None, k: int
+) -> Recall:
+    queries, source = _recall_queries(queries, vectors, k)
+    return Recall(k, round(measure_recall(searcher, vectors, queries, k), 4), len(queries), source)
 
 
 def _recall_queries(
@@ -184,11 +287,16 @@ def _check_parts(manifest: Manifest, table: PassageTable, vectors: np.ndarray) -
         raise ValueError(f"passages {table.fingerprint[:12]}, the manifest says {manifest.passages[:12]}")
 
 
-def _write_vectors(path: pathlib.Path, vectors: Float[np.ndarray, "N D"]) -> Float32[np.ndarray, "N D"]:
-    """Writes .npy as float32 in slices, and maps it."""
-    out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=vectors.shape)
-    step = max(1, (1 << 24) // vectors.shape[1])
-    for start in range(0, len(vectors), step):
-        out[start : start + step] = vectors[start : start + step]
+def _write_vectors(
+    path: pathlib.Path, blocks: Iterable[Float[np.ndarray, "n D"]], shape: tuple[int, int]
+) -> Float32[np.ndarray, "N D"]:
+    """Writes .npy as float32 block by block, and maps it."""
+    out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+    end = 0
+    for block in blocks:
+        out[end : end + len(block)] = block
+        end += len(block)
+    if end != shape[0]:
+        raise ValueError(f"{end} vectors for {shape[0]} rows")
     out.flush()
     return np.load(path, mmap_mode="r", allow_pickle=False)

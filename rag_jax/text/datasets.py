@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Sequence
 
 from rag_jax.text import world_facts
 from rag_jax.text.readers import read_passages, read_questions
+from rag_jax.text.table import PassageTable
 from rag_jax.types import Passage, Question
 
 DATASETS = ("world_facts", "files")
@@ -17,7 +19,7 @@ class Collection:
     """What a run reads.
 
     Attributes:
-      passages: what the index is built over.
+      passages: what the index is built over: in memory, or a table on disk.
       train: questions to train on; empty when there are none.
       evaluation: questions to evaluate on; empty when there are none.
     """
@@ -42,12 +44,14 @@ def load_collection(
       dataset: 'world_facts', or 'files' for the three paths. A path that is given replaces the data set's own part.
       edition: of World Facts.
       split: the questions to evaluate on, for data sets that have splits.
-      passages_path: DPR's tab-separated file or JSON lines.
+      passages_path: whatever `read_passages` reads (DPR's tab-separated file, JSON lines, a Wikipedia dump, a folder
+        of documents), held in memory; or the directory of a `PassageTable`, of which nothing is.
       questions_path: JSON lines to train on.
       eval_questions_path: JSON lines to evaluate on.
 
     Raises:
-      ValueError: an unknown data set, edition or split; passages that are missing.
+      FileNotFoundError: a path with nothing there.
+      ValueError: an unknown data set, edition or split; passages that are missing; a broken passage table.
       ReadError: a broken file, named with its line.
     """
     if dataset not in DATASETS:
@@ -60,11 +64,12 @@ def load_collection(
         train = tuple(item.question for item in world_facts.world_questions(edition, "train"))
         evaluation = tuple(item.question for item in world_facts.world_questions(edition, split))
     if passages_path:
-        passages = list(read_passages(passages_path))
+        is_table = (pathlib.Path(passages_path) / "table.json").is_file()
+        passages = PassageTable.open(passages_path) if is_table else list(read_passages(passages_path))
     if questions_path:
         train = read_questions(questions_path)
     if eval_questions_path:
         evaluation = read_questions(eval_questions_path)
     if not passages:
-        raise ValueError("config.data.passages_path: data set 'files' needs a file of passages")
+        raise ValueError("config.data.passages_path: data set 'files' needs passages")
     return Collection(passages, train, evaluation)

@@ -1,6 +1,7 @@
 """HOST. Passages and questions from files: DPR's psgs_w100.tsv and JSON lines, plain or gzipped.
 
-Nothing is skipped, guessed or repaired: the first fault is a `ReadError` that names the file, the line and what to do.
+Passages also come from documents, which are cut: Wikipedia's dumps and folders of text. Nothing is skipped, guessed or
+repaired: the first fault is a `ReadError` that names the file, the line and what to do.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from rag_jax.text.documents import Document, cut
+from rag_jax.text.faults import ReadError as ReadError
+from rag_jax.text.faults import SeenIds
 from rag_jax.types import Passage, Question
 
 TSV_HEADER = ["id", "text", "title"]
@@ -21,36 +25,38 @@ Row = TypeVar("Row", Passage, Question)
 LONGEST_FIELD = 1 << 24  # characters; csv's own bound of 131,072 is shorter than some undivided articles
 
 
-class ReadError(ValueError):
-    """A fault in an input file. Its message names the file, the line (from 1) and what to do."""
-
-    def __init__(self, path: str | pathlib.Path, line: int | None, fault: str):
-        super().__init__(f"{path}{'' if line is None else f', line {line}'}: {fault}")
-        self.path, self.line = str(path), line
-
-
 def read_passages(path: str | pathlib.Path) -> Iterator[Passage]:
-    """Passages one by one, in the file's order, without holding the file in memory.
+    """Passages one by one, in the source's order, without holding the source in memory.
 
     Args:
       path: `.tsv` with the header id, text, title, tab-separated and quoted as by csv (DPR's psgs_w100.tsv), or
-        `.jsonl` with the fields id, title, text; either may end in `.gz`.
+        `.jsonl` with the fields id, title, text; either may end in `.gz`. Or documents, which `documents.cut` cuts into
+        passages of 100 words: a Wikipedia dump, `.xml` or `.xml.bz2`; a folder of `.txt` and `.md` files.
 
     Raises:
-      FileNotFoundError: no such file; at once.
+      FileNotFoundError: no such file or folder; at once.
       ReadError: an unknown ending (at once) or, when the iterator gets there, a wrong number of columns, a missing
-        header or field, a duplicate id, text that is not UTF-8, broken JSON, a broken archive, no passages at all.
+        header or field, a duplicate id, text that is not UTF-8, broken JSON or XML, a broken archive, no passages at
+        all.
     """
+    # Only documents need the parsers of wikitext and Markdown.
+    if pathlib.Path(path).is_dir():
+        from rag_jax.text.folders import read_folder
+
+        return _pieces(pathlib.Path(path), read_folder(path))
     path = _existing(path)
+    if path.name.endswith((".xml", ".xml.bz2")):
+        from rag_jax.text.dump import read_articles
+
+        return _pieces(path, read_articles(path))
     readers: dict[str, Callable[[pathlib.Path], Iterator[tuple[int, Passage]]]] = {
         ".tsv": _tsv_passages,
         ".jsonl": _json_passages,
     }
     ending = pathlib.PurePath(path.name.removesuffix(".gz")).suffix
     if ending not in readers:
-        raise ReadError(
-            path, None, f"passages are read from {' or '.join(readers)} (or with .gz); convert or rename it"
-        )
+        fault = f"passages are read from {' or '.join(readers)} (or with .gz), documents from .xml or .xml.bz2"
+        raise ReadError(path, None, f"{fault}; convert or rename it")
     return _unique(path, readers[ending](path), "passage")
 
 
@@ -67,6 +73,17 @@ def read_questions(path: str | pathlib.Path) -> tuple[Question, ...]:
     path = _existing(path)
     rows = ((line, _question(path, line, record)) for line, record in _json_records(path))
     return tuple(_unique(path, rows, "question"))
+
+
+def _pieces(path: pathlib.Path, documents: Iterator[Document]) -> Iterator[Passage]:
+    """The documents' passages. Each document has an id of its own already, and so has each piece."""
+    empty = True
+    for document in documents:
+        for passage in cut(document):
+            empty = False
+            yield passage
+    if empty:
+        raise ReadError(path, None, "not one word of text in its documents; check that it is the right source")
 
 
 def _existing(path: str | pathlib.Path) -> pathlib.Path:
@@ -214,7 +231,7 @@ def _texts(path: pathlib.Path, line: int, name: str, values: Any, numbers: bool 
 
 def _unique(path: pathlib.Path, rows: Iterator[tuple[int, Row]], kind: str) -> Iterator[Row]:
     """Passes rows on, at least one, each with an id of its own."""
-    seen = _SeenIds()
+    seen = SeenIds()
     empty = True
     for line, row in rows:
         if seen.add(row.id):
@@ -225,29 +242,6 @@ def _unique(path: pathlib.Path, rows: Iterator[tuple[int, Row]], kind: str) -> I
         yield row
     if empty:
         raise ReadError(path, None, f"an empty {kind} file: not one {kind} in it; check that it was written to the end")
-
-
-class _SeenIds:
-    """A set of ids. Counting numbers, which DPR's 21 million ids are, cost a bit each and not a Python object."""
-
-    LARGEST_NUMBER = 1 << 28
-
-    def __init__(self) -> None:
-        self._bits, self._others = bytearray(), set()
-
-    def add(self, value: str) -> bool:
-        """Adds an id; returns whether it was there."""
-        number = int(value) if value.isascii() and value.isdigit() and len(value) < 10 and value[0] != "0" else None
-        if number is None or number >= self.LARGEST_NUMBER:
-            before = value in self._others
-            self._others.add(value)
-            return before
-        byte, bit = number >> 3, 1 << (number & 7)
-        if byte >= len(self._bits):
-            self._bits.extend(bytes(max(byte + 1, 2 * len(self._bits)) - len(self._bits)))
-        before = bool(self._bits[byte] & bit)
-        self._bits[byte] |= bit
-        return before
 
 
 def _short(value: Any) -> str:

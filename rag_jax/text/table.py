@@ -19,8 +19,8 @@ import pathlib
 import shutil
 import struct
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
 
 import numpy as np
 from jaxtyping import Int32, Int64, UInt8, UInt64
@@ -32,8 +32,10 @@ MAX_ROWS = 2**31 - 1  # row numbers travel as int32
 LENGTHS = struct.Struct("<II")  # a record: bytes of the id, bytes of the title, then id, title and text
 
 
-class PassageTable:
+class PassageTable(Sequence[Passage]):
     """Passages by row number (0..N-1) and by id. Made by `write`, `open` or `from_passages`, never changed.
+
+    A sequence like a list, of which only what is asked for is read; `table[table.row_of(id)]` is a passage by its id.
 
     Attributes:
       fingerprint: sha256 over all ids, titles and texts in order, 64 hex digits; the same on disk and in memory.
@@ -93,11 +95,13 @@ class PassageTable:
 
     @classmethod
     def from_passages(cls, passages: Iterable[Passage]) -> PassageTable:
-        """The same table in memory, for small collections.
+        """The same table in memory, for small collections; a table is given back as it is, wherever it lies.
 
         Raises:
           ValueError: no passages, or two with one id.
         """
+        if isinstance(passages, cls):
+            return passages
         sink = io.BytesIO()
         ends, hashes, fingerprint = _write_records(passages, sink)
         records = np.frombuffer(sink.getbuffer(), np.uint8)
@@ -106,8 +110,20 @@ class PassageTable:
     def __len__(self) -> int:
         return len(self._ends)
 
-    def __getitem__(self, row: int | np.integer) -> Passage:
-        """One passage. IndexError outside 0..N-1: a search's -1 means no passage, so it is not the last row here."""
+    @overload
+    def __getitem__(self, row: int | np.integer) -> Passage: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[Passage]: ...
+
+    def __getitem__(self, row: int | np.integer | slice) -> Passage | list[Passage]:
+        """One passage, or those of a slice.
+
+        Raises:
+          IndexError: a row outside 0..N-1. A search's -1 means no passage, so it is not the last row here.
+        """
+        if isinstance(row, slice):
+            return [self[each] for each in range(*row.indices(len(self)))]
         row = operator.index(row)
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of a table of {len(self)} passages")

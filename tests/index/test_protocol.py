@@ -2,6 +2,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from rag_jax.index.device_searcher import DeviceSearcher
 from rag_jax.index.exact import ExactSearcher
 from rag_jax.index.protocol import LARGEST, NO_PASSAGE, Searcher, check_queries, check_vectors, pad_rows_found
 from rag_jax.index.scann import ScannSearcher
@@ -15,9 +16,10 @@ def with_value(value):
     return rows
 
 
-def test_both_backends_are_searchers(rng):
+def test_the_vector_backends_are_searchers(rng):
     vectors = rng.standard_normal((5, 4), np.float32)
     assert isinstance(ExactSearcher(vectors), Searcher)
+    assert isinstance(DeviceSearcher(vectors), Searcher)
     pytest.importorskip("scann", reason="ScaNN has wheels for Linux only")
     assert isinstance(ScannSearcher.build(vectors), Searcher)
 

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from rag_jax.index import exact
+from rag_jax.index.device_searcher import DeviceSearcher
 from rag_jax.index.exact import ExactSearcher
 from rag_jax.index.scann import ScannSearcher, ScannSettings
 
 HASHED = ScannSettings(dims_per_block=2, reorder=300)
 TREE = ScannSettings(leaves=12, leaves_to_search=12, dims_per_block=2, reorder=300)
 BUILDERS = {
+    "device": DeviceSearcher,
     "exact": ExactSearcher,
     "scann": ScannSearcher.build,
     "scann codes": lambda vectors: ScannSearcher.build(vectors, HASHED),

@@ -149,7 +149,7 @@ def edit(directory, **changes):
         ({"passages": OTHER}, "the manifest says 000000"),
         ({"metric": "squared_l2"}, "searches dot_product"),
         ({"dtype": "int8"}, "over float32"),
-        ({"backend": "faiss"}, "no index backend 'faiss'; choose from exact, scann"),
+        ({"backend": "faiss"}, "no index backend 'faiss'; choose from bm25, device, exact, scann"),
         ({"files": {"../manifest.json": [1, OTHER]}}, r"\.\./manifest.json is missing"),
         ({"files": 3}, "not a manifest"),
         ({"recall": None}, "not a manifest"),
@@ -209,7 +209,7 @@ def test_what_is_in_the_way_is_never_removed_unasked(tmp_path, vectors):
     [
         ({"passages": PASSAGES[:-1]}, "59 passages and 60 vectors"),
         ({"passages": [*PASSAGES[:-1], PASSAGES[0]]}, "'p0': rows 0 and 59"),
-        ({"backend": "faiss"}, "choose from exact, scann"),
+        ({"backend": "faiss"}, "choose from bm25, device, exact, scann"),
         ({"backend": "exact", "settings": TREE}, "no settings"),
         ({"settings": {"leaves": 3}}, "takes ScannSettings"),
         ({"settings": dataclasses.replace(TREE, leaves=61)}, r"ScannSettings\.leaves = 61"),
@@ -249,4 +249,4 @@ def test_recall_of_given_queries_says_so(tmp_path, vectors, queries):
 
 
 def test_every_backend_is_tested_here():
-    assert set(backends.BACKENDS) == {"exact", "scann"}
+    assert set(backends.BACKENDS) == {"bm25", "device", "exact", "scann"}

@@ -1,4 +1,5 @@
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -24,6 +25,19 @@ def test_rows_come_back_in_any_order(table, rng):
     assert list(table) == PASSAGES
     for row in rng.permutation(len(PASSAGES)):
         assert table[row] == PASSAGES[row]
+
+
+def test_a_table_is_a_sequence_of_passages(table):
+    assert isinstance(table, Sequence)
+    assert table[3:20:4] == PASSAGES[3:20:4]
+    assert table[-2:] == PASSAGES[-2:]
+    assert table[60:] == []
+    assert PASSAGES[7] in table
+    assert list(reversed(table)) == PASSAGES[::-1]
+
+
+def test_a_table_of_a_table_is_the_table(table):
+    assert PassageTable.from_passages(table) is table
 
 
 def test_every_id_leads_to_its_row(table):

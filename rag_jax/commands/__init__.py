@@ -1,0 +1,1 @@
+"""HOST. Groups of commands of the command line, one file each."""

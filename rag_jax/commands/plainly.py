@@ -1,0 +1,16 @@
+"""HOST. How a command ends when something is wrong with what it was given."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+
+@contextmanager
+def told_plainly() -> Iterator[None]:
+    """Errors that the user can do something about end the command with their message, without a traceback."""
+    try:
+        yield
+    except (ValueError, OSError, ImportError) as error:
+        typer.secho(f"rag-jax: {error}", fg="red", err=True)
+        raise typer.Exit(1) from None

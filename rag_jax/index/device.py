@@ -1,0 +1,121 @@
+"""DEVICE. Maximum inner product search over vectors that stay on the devices, usable inside a jitted step.
+
+`search` is a pure function over the pytree `DeviceIndex`. Over a mesh each device scores its own rows for all
+questions, and only the k best of each travel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float, Float32, Int32
+
+NO_PASSAGE = -1
+INT8_LARGEST = 127.0
+
+
+@flax.struct.dataclass
+class DeviceIndex:
+    """Vectors of N passages on one device, or cut by rows over one axis of a mesh.
+
+    Attributes:
+      vectors: [R, D] float32, bfloat16 or int8; R is N filled up to a multiple of the shards, and rows from N on are
+        never found.
+      scales: float32 [R], what an int8 row is multiplied with; None for floating vectors.
+      count: int32 [], N. An array, so that an index with more rows in the same R needs no new program.
+      recall_target: None for exact search; else the expected recall of `jax.lax.approx_max_k`, which is exact on a CPU.
+      mesh: None for one device.
+      axis: the mesh's axis that cuts the rows.
+    """
+
+    vectors: Any
+    scales: Any
+    count: Any
+    recall_target: float | None = flax.struct.field(pytree_node=False, default=None)
+    mesh: Mesh | None = flax.struct.field(pytree_node=False, default=None)
+    axis: str = flax.struct.field(pytree_node=False, default="data")
+
+
+def quantize(rows: Float[Array, "R D"]) -> tuple[Any, Float32[Array, " R"]]:
+    """int8 [R, D] and the scale of each row: rows are about values * scale. A row of zeros has the scale 1."""
+    rows = rows.astype(jnp.float32)
+    largest = jnp.abs(rows).max(axis=1)
+    scales = jnp.where(largest > 0, largest / INT8_LARGEST, 1.0)
+    return jnp.round(rows / scales[:, None]).astype(jnp.int8), scales
+
+
+def search(
+    index: DeviceIndex, queries: Float[Array, "B D"], k: int
+) -> tuple[Int32[Array, "B k"], Float32[Array, "B k"]]:
+    """The k passages with the largest inner products, for each query.
+
+    Args:
+      index: the vectors.
+      queries: floating, whatever their sharding.
+      k: static, 1 or more; may exceed N.
+
+    Returns:
+      Row numbers, best first (exact search: equal scores in the order of rows), -1 where there is none; and the
+      scores, -inf where there is none. Those of bfloat16 and int8 are as coarse as the vectors. No gradient flows
+      through either: score the passages found again from their own vectors.
+    """
+    queries = jax.lax.stop_gradient(queries)
+    if index.mesh is None:
+        scores, rows = _local(index, queries, index.vectors, index.scales, index.count, jnp.int32(0), k)
+    else:
+        scores, rows = _over_mesh(index, queries, k)
+    missing = k - scores.shape[1]
+    scores = jnp.pad(scores, ((0, 0), (0, missing)), constant_values=-jnp.inf)
+    rows = jnp.pad(rows, ((0, 0), (0, missing)), constant_values=NO_PASSAGE)
+    return jnp.where(scores == -jnp.inf, NO_PASSAGE, rows), scores
+
+
+def _over_mesh(index: DeviceIndex, queries: Float[Array, "B D"], k: int) -> tuple[Any, Any]:
+    """Every device finds the best of its rows for all queries; the candidates are gathered and the best chosen."""
+    whole, cut = PartitionSpec(), PartitionSpec(index.axis)
+
+    def one_shard(queries: Any, vectors: Any, scales: Any, count: Any) -> tuple[Any, Any]:
+        first = jax.lax.axis_index(index.axis) * len(vectors)
+        scores, rows = _local(index, queries, vectors, scales, count, first, k)
+        # In the order of the shards, so that top_k, which is stable, keeps equal scores in the order of rows.
+        scores = jax.lax.all_gather(scores, index.axis, axis=1, tiled=True)
+        rows = jax.lax.all_gather(rows, index.axis, axis=1, tiled=True)
+        best, places = jax.lax.top_k(scores, min(k, scores.shape[1]))
+        return best, jnp.take_along_axis(rows, places, axis=1)
+
+    # Queries enter whole: where they were cut over the mesh, this is their all-gather. After the last gather every
+    # device holds the same result, which the check of varying axes cannot see.
+    specs = (whole, cut, None if index.scales is None else cut, whole)
+    run = jax.shard_map(one_shard, mesh=index.mesh, in_specs=specs, out_specs=(whole, whole), check_vma=False)
+    return run(queries, index.vectors, index.scales, index.count)
+
+
+def _local(
+    index: DeviceIndex, queries: Float[Array, "B D"], vectors: Any, scales: Any, count: Any, first: Any, k: int
+) -> tuple[Any, Any]:
+    """The best scores of one block of rows, at most k, with row numbers that count from `first`."""
+    scores = _scores(queries, vectors, scales)
+    scores = jnp.where(first + jnp.arange(len(vectors)) < count, scores, -jnp.inf)
+    k = min(k, len(vectors))
+    if index.recall_target is None:
+        best, places = jax.lax.top_k(scores, k)
+    else:
+        best, places = jax.lax.approx_max_k(scores, k, recall_target=index.recall_target)
+    return best, first + places
+
+
+def _scores(queries: Float[Array, "B D"], vectors: Any, scales: Any) -> Float32[Array, "B R"]:
+    """Inner products in float32; both sides are int8 when the vectors are, so that the product is one of int8."""
+    product = (((1,), (1,)), ((), ()))
+    if vectors.dtype == jnp.int8:
+        values, query_scales = quantize(queries)
+        scores = jax.lax.dot_general(values, vectors, product, preferred_element_type=jnp.int32)
+        return scores.astype(jnp.float32) * query_scales[:, None] * scales[None, :]
+    # A TPU would multiply float32 in bfloat16 by default, which turns near neighbours into ties.
+    precision = jax.lax.Precision.HIGHEST if vectors.dtype == jnp.float32 else None
+    queries = queries.astype(vectors.dtype)
+    return jax.lax.dot_general(queries, vectors, product, precision=precision, preferred_element_type=jnp.float32)

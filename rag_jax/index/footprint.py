@@ -1,0 +1,78 @@
+"""HOST. What an index will take in memory and on disk, before hours are spent on building it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rag_jax.index.backends import backend_named
+from rag_jax.index.scann import ScannSettings
+
+BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+SCALE_BYTES = 4  # of each int8 row
+PASSAGE_BYTES = 620  # id, title and text of a passage of 100 words, with their places in the table
+POSTING_BYTES, WORDS_OF_PASSAGE = 8, 60  # BM25: a row and a score for each different word of a passage
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """Bytes of an index.
+
+    Attributes:
+      codes: what the backend looks through first: ScaNN's codes, or BM25's word counts.
+      vectors: the vectors that it scores with, in memory; on the devices for "device".
+      vectors_on_disk: the stored float32 vectors, mapped and read where needed, and a smaller copy if there is one.
+      passages: the passage table on disk, for passages of about 100 words.
+    """
+
+    codes: int
+    vectors: int
+    vectors_on_disk: int
+    passages: int
+
+    @property
+    def memory(self) -> int:
+        """Bytes in memory while searching."""
+        return self.codes + self.vectors
+
+    @property
+    def disk(self) -> int:
+        """Bytes of the index directory."""
+        return self.vectors_on_disk + self.codes + self.passages
+
+    @property
+    def disk_while_building(self) -> int:
+        """Bytes on disk at the end of a resumable build: the kept shards and their passages lie beside the index."""
+        return 2 * self.disk - self.codes
+
+
+def estimate(count: int, dim: int, backend: str = "scann", dtype: str = "float32") -> Estimate:
+    """Memory and disk for N = `count` passages with vectors of D = `dim`.
+
+    Args:
+      count: N, 1 or more.
+      dim: D, 1 or more; does not count for bm25.
+      backend: a name in `BACKENDS`.
+      dtype: float32, bfloat16 or int8: of the vectors that "device" and "scann" score with; exact takes float32.
+
+    Raises:
+      ValueError: an unknown backend or dtype, a dtype that the backend does not take, numbers below 1.
+    """
+    if dtype not in BYTES:
+        raise ValueError(f"no dtype {dtype!r}; choose from {', '.join(BYTES)}")
+    if backend_named(backend).texts:
+        return Estimate(count * WORDS_OF_PASSAGE * POSTING_BYTES, 0, 0, count * PASSAGE_BYTES)
+    if count < 1 or dim < 1:
+        raise ValueError(f"an index holds at least one vector of one dimension, not {count} of {dim}")
+    if backend == "exact" and dtype != "float32":
+        raise ValueError('exact search takes float32; for smaller vectors choose backend "device"')
+    stored = count * dim * BYTES["float32"]
+    scored = count * (dim * BYTES[dtype] + (SCALE_BYTES if dtype == "int8" and backend == "device" else 0))
+    codes = copies = 0
+    if backend == "scann":
+        block = ScannSettings.derive(count).dims_per_block
+        codes = count * -(-dim // block) // 2 if block else 0  # 4 bits a block
+        if not block:
+            scored = stored  # few vectors are scored as they are
+        elif dtype != "float32":
+            copies = scored
+    return Estimate(codes, scored, stored + copies, count * PASSAGE_BYTES)

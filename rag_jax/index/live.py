@@ -1,0 +1,54 @@
+"""HOST. A handle on an index that may be changed or swapped while questions are answered from it."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int32
+
+from rag_jax.index.manifest import read_manifest
+from rag_jax.index.protocol import Found
+from rag_jax.index.store import Index, open_index
+
+
+class LiveIndex:
+    """Answers from the index that was there when it was opened or last refreshed, whole, whatever happens on disk.
+
+    Rows mean something in one index only: to look passages up after a search take `index` once, and do both with it.
+
+    Args:
+      directory: the index.
+      options: those of `open_index`; they hold at every refresh as well.
+
+    Attributes:
+      index: the one in use.
+    """
+
+    def __init__(self, directory: str | pathlib.Path, **options: Any):
+        self._directory, self._options = pathlib.Path(directory), options
+        self.index: Index = open_index(self._directory, **options)
+
+    def refresh(self) -> bool:
+        """Goes over to what is on disk now; returns whether that is another index than before.
+
+        The new one is opened whole before it takes over, so searches in other threads never fail or wait. If it cannot
+        be opened, the error is raised and the old one stays in use.
+
+        Raises:
+          FileNotFoundError, IndexMismatch: as `open_index`.
+        """
+        if read_manifest(self._directory) == self.index.manifest:
+            return False
+        self.index = open_index(self._directory, **self._options)
+        return True
+
+    def search(self, queries: Float[np.ndarray, "B D"], k: int) -> Int32[np.ndarray, "B k"]:
+        """See `Index.search`."""
+        return self.index.search(queries, k)
+
+    def search_texts(self, texts: Sequence[str], k: int) -> Found:
+        """See `Index.search_texts`."""
+        return self.index.search_texts(texts, k)

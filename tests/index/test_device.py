@@ -1,0 +1,138 @@
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rag_jax.index import device
+from rag_jax.index.backends import measure_recall
+from rag_jax.index.device_searcher import DeviceSearcher, DeviceSettings, device_index
+from rag_jax.index.exact import ExactSearcher
+
+COUNT, DIM = 3001, 64
+
+
+@pytest.fixture
+def vectors(rng):
+    return rng.standard_normal((COUNT, DIM), np.float32)
+
+
+@pytest.fixture
+def queries(rng):
+    return rng.standard_normal((30, DIM), np.float32)
+
+
+def test_float32_on_a_device_finds_what_exact_search_finds(vectors, queries):
+    found = DeviceSearcher(vectors).search(queries, 10)
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, ExactSearcher(vectors).search(queries, 10))
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("bfloat16", 0.99), ("int8", 0.97)])
+def test_smaller_vectors_keep_the_recall(vectors, queries, dtype, least):
+    searcher = DeviceSearcher(vectors, DeviceSettings(dtype))
+    assert searcher.index.vectors.dtype == dtype
+    assert measure_recall(searcher, vectors, queries, 10) >= least
+
+
+def test_quantized_rows_are_within_half_a_step_of_their_own_scale(rng):
+    rows = rng.standard_normal((50, 16), np.float32) * np.logspace(-3, 3, 50, dtype=np.float32)[:, None]
+    rows[7] = 0
+    values, scales = device.quantize(jnp.asarray(rows))
+    assert np.abs(np.asarray(values, np.int32)).max() == 127
+    error = np.abs(np.asarray(values) * np.asarray(scales)[:, None] - rows)
+    assert (error <= 0.501 * np.asarray(scales)[:, None]).all()
+    assert not np.asarray(values)[7].any()
+
+
+def test_search_is_a_pure_function_inside_jit_without_gradient(vectors, queries):
+    index = device_index(vectors[:100], DeviceSettings(recall_target=0.9))
+
+    @jax.jit
+    def step(index, queries):
+        ids, scores = device.search(index, queries, 5)
+        return (scores**2).sum(), (ids, scores)
+
+    (_, (ids, scores)), gradient = jax.value_and_grad(step, argnums=1, has_aux=True)(index, jnp.asarray(queries))
+    np.testing.assert_array_equal(ids, ExactSearcher(vectors[:100]).search(queries, 5))
+    expected = np.take_along_axis(queries @ vectors[:100].T, np.asarray(ids), axis=1)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    assert not np.asarray(gradient).any()
+
+
+def test_more_rows_in_the_same_room_need_no_new_program(vectors, queries):
+    traces = []
+
+    @jax.jit
+    def step(index, queries):
+        traces.append(1)
+        return device.search(index, queries, 3)[0]
+
+    index = device_index(vectors[:64])
+    full = step(index, queries)
+    fewer = step(index.replace(count=jnp.int32(10)), queries)
+    assert len(traces) == 1
+    assert full.max() > 9 >= fewer.max()
+
+
+def test_beyond_the_corpus_there_is_no_passage(vectors, queries):
+    ids, scores = device.search(device_index(vectors[:3]), jnp.asarray(-np.abs(queries)), 5)
+    assert (np.sort(ids[:, :3], axis=1) == np.arange(3)).all()
+    assert (ids[:, 3:] == -1).all()
+    assert (scores[:, 3:] == -np.inf).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (DeviceSettings("float16"), "float32, bfloat16, int8, not 'float16'"),
+        (DeviceSettings(recall_target=1.5), "between 0 and 1"),
+    ],
+)
+def test_settings_out_of_range_are_refused(vectors, settings, message):
+    with pytest.raises(ValueError, match=message):
+        device_index(vectors, settings)
+
+
+EIGHT = """
+import jax, numpy as np, jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from rag_jax.index import device
+from rag_jax.index.device_searcher import DeviceSettings, device_index
+
+assert len(jax.devices()) == 8
+mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+rng = np.random.default_rng(0)
+search = jax.jit(device.search, static_argnames="k")
+for count in (5, 203):  # fewer rows than shards, and a number that eight does not divide
+    vectors = rng.integers(-3, 4, (count, 16)).astype(np.float32)  # whole numbers: exact sums, and many ties
+    queries = -np.abs(rng.integers(-3, 4, (16, 16))).astype(np.float32)
+    cut = jax.device_put(queries, NamedSharding(mesh, PartitionSpec("data")))
+    for settings in (*map(DeviceSettings, ("float32", "bfloat16", "int8")), DeviceSettings(recall_target=0.9)):
+        one, eight = device_index(vectors, settings), device_index(vectors, settings, mesh)
+        assert len(eight.vectors.sharding.device_set) == 8 and eight.vectors.shape[0] % 8 == 0
+        for k in (1, 10, 300):
+            expected = jax.device_get(search(one, queries, k=k))
+            found = jax.device_get(search(eight, cut, k=k))
+            np.testing.assert_array_equal(found[1], expected[1])
+            if settings.recall_target is None:  # approx_max_k may take any of equal scores
+                np.testing.assert_array_equal(found[0], expected[0])
+            assert found[0].max() < count and (found[0][:, min(k, count):] == -1).all()
+two = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+over_model = device_index(vectors, None, two, "model")
+np.testing.assert_array_equal(search(over_model, queries, k=10)[0], search(device_index(vectors), queries, k=10)[0])
+try:
+    device_index(vectors, None, mesh, "rows")
+except ValueError as error:
+    assert "no axis 'rows'" in str(error)
+print("same")
+"""
+
+
+def test_eight_devices_find_the_same_as_one():
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", EIGHT], env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == "same", done.stderr[-3000:]
