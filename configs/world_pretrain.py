@@ -20,6 +20,6 @@ def get_config(arg: str = "") -> Config:
     config.pretrain.tower_steps = 2400
     config.pretrain.tower_groups = 10
     config.pretrain.one_fact_steps = 700
-    config.pretrain.three_fact_steps = 500
-    config.pretrain.whole_steps = 4000
+    config.pretrain.three_fact_steps = 400
+    config.pretrain.whole_steps = 2200
     return update(config, parse_arg(arg))
