@@ -5,7 +5,9 @@
     python train.py --config=configs/world.py:variant=closed_book --workdir=runs/world/closed_book
     python eval.py --workdir=runs/world
 
-Starts from the weights that ship with the package and trains on the training countries' questions of the 2020 edition.
+Starts from the weights that ship with the package and trains on the training countries' questions of the 2020 edition,
+with the paper's learning rate and for few steps: the weights answer those questions nearly all, and long training on
+them costs accuracy on other countries.
 `variant=closed_book` trains the same generator as long without passages. Expected results: the README's table.
 """
 
@@ -21,13 +23,13 @@ def get_config(arg: str = "") -> Config:
     config.data.max_source_tokens = 128
     config.data.max_target_tokens = 24
     config.model.dropout = 0.0
-    config.optimizer.learning_rate = 3e-4
-    config.optimizer.warmup_steps = 10
+    config.optimizer.learning_rate = 3e-5
+    config.optimizer.warmup_steps = 3
     config.optimizer.clip_norm = 1.0
     config.optimizer.label_smoothing = 0.0
     config.train.batch_size = 16
-    config.train.steps = 100
-    config.train.checkpoint_every = 50
+    config.train.steps = 30
+    config.train.checkpoint_every = 15
     values = parse_arg(arg)
     if values.get("variant") == "closed_book":
         values |= {"variant": "sequence", "retriever": "none", "k": 1}
