@@ -53,7 +53,8 @@ class Counterfactuals:
             name for e in EDITIONS for name in countries(e) if all(name not in countries(e, s) for s in splits)
         )
         names = "|".join(re.escape(name) for name in sorted(hidden, key=len, reverse=True))
-        self._hidden = re.compile(rf"\b(?:{names})\b") if hidden else re.compile(r"(?!)")
+        first = "".join(sorted({re.escape(name[0]) for name in hidden}))  # looked at first: most places match none
+        self._hidden = re.compile(rf"\b(?=[{first}])(?:{names})\b") if hidden else re.compile(r"(?!)")
         seen = {name for split in splits for name in countries(edition, split) if not self._hidden.search(name)}
         facts = [f for f in load_facts(edition) if f.country in seen and not self._hidden.search(f.value)]
         facts += _missing_relations(edition, splits, self._hidden)
