@@ -4,8 +4,8 @@
 
 It sees the training countries alone. The towers learn from real and made-up questions with in-batch negatives; the
 generator reads made-up passages, one fact long, then three, then whole sections. `runs/world_pretrain/weights` is what
-the package ships as rag_jax/pretrained/world; the log of the run that made it lies there too. About an hour on two CPU
-cores.
+the package ships as rag_jax/pretrained/world; the log of the run that made it lies there too. One to two hours on two
+CPU cores.
 """
 
 from rag_jax.config import Config, parse_arg, update
