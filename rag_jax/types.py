@@ -7,9 +7,28 @@ S source tokens (question and passage joined), T target tokens, V vocabulary, D 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Container
 from typing import Any
 
 import flax.struct
+
+_SPECIAL_TOKENS = {
+    "bos_token": ("<s>",),
+    "eos_token": ("</s>",),
+    "cls_token": ("<s>", "[CLS]"),
+    "sep_token": ("</s>", "[SEP]"),
+    "pad_token": ("<pad>", "[PAD]"),
+    "unk_token": ("<unk>", "[UNK]"),
+    "mask_token": ("<mask>", "[MASK]"),
+}
+
+
+def name_special_tokens(known: Container[str]) -> dict[str, str]:
+    """The special tokens of BART or BERT that are among `known`, by transformers' names: {'bos_token': '<s>', ...}."""
+    found = {
+        name: next((token for token in tokens if token in known), None) for name, tokens in _SPECIAL_TOKENS.items()
+    }
+    return {name: token for name, token in found.items() if token is not None}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

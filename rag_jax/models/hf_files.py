@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 
 from rag_jax.models.hf_stored import BFLOAT16, CheckpointError, Stored
 from rag_jax.models.hf_torch_file import read_torch, write_torch
+from rag_jax.types import name_special_tokens
 
 FORMATS = {"safetensors": "model.safetensors", "bin": "pytorch_model.bin"}
 TOKENIZER_FILES = (
@@ -244,18 +245,8 @@ def fresh_directory(directory: str | os.PathLike[str]) -> Iterator[pathlib.Path]
 def _describe_tokenizer(path: pathlib.Path) -> dict[str, Any]:
     """tokenizer_config.json for a bare tokenizer.json, by the names that special tokens have in BART and in BERT."""
     special = {token["content"] for token in read_json(path).get("added_tokens", []) if token.get("special")}
-    roles = {
-        "bos_token": ("<s>",),
-        "eos_token": ("</s>",),
-        "cls_token": ("<s>", "[CLS]"),
-        "sep_token": ("</s>", "[SEP]"),
-        "pad_token": ("<pad>", "[PAD]"),
-        "unk_token": ("<unk>", "[UNK]"),
-        "mask_token": ("<mask>", "[MASK]"),
-    }
-    named = {role: next((token for token in tokens if token in special), None) for role, tokens in roles.items()}
     described = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    return described | {role: token for role, token in named.items() if token is not None}
+    return described | name_special_tokens(special)
 
 
 def tokenizer_files(directory: str | os.PathLike[str], into: str = "") -> dict[str, Any]:

@@ -19,7 +19,7 @@ from rag_jax.models.bart import Bart, BartConfig
 from rag_jax.models.bart_step import cross_caches, decode_step, empty_caches, unstack_layers
 from rag_jax.rag import marginal
 from rag_jax.rag.beam import Special, beams, pick, search
-from rag_jax.rag.rescore import first_of_equals, known_loglik, rescore, slots
+from rag_jax.rag.rescore import fast_scores, known_loglik, rescore, slots
 from rag_jax.rag.rules import DecodeOptions
 
 CHUNK = 16  # prefixes that rescoring computes at a time for each passage
@@ -193,8 +193,7 @@ def decode_sequence(
     own = jnp.where(there, own, -jnp.inf)
     known = known_loglik(candidates, own, owner, passages)
     if fast:
-        score = marginal.logsumexp(prior[:, None] + known)
-        score, index = jax.lax.top_k(jnp.where(first_of_equals(candidates), score, -jnp.inf), wanted)
+        score, index = jax.lax.top_k(fast_scores(candidates, prior, known), wanted)
         under, computed = pick(known, index), None
     else:
         length = candidates.shape[-1]

@@ -57,11 +57,17 @@ def known_loglik(
     return jnp.where(holds, value[..., None], -jnp.inf).max(-2)
 
 
-def first_of_equals(candidates: Int[Array, "B C T"]) -> Bool[Array, "B C"]:
-    """False for a candidate that an earlier one repeats."""
+def fast_scores(
+    candidates: Int[Array, "B C T"], prior: Float[Array, "B K"], known: Float[Array, "B C K"]
+) -> Float[Array, "B C"]:
+    """Fast decoding's score: log p(y|x) from the passages whose beam holds y, a lower bound on the whole.
+
+    -inf for a candidate that repeats an earlier one, or that no passage has.
+    """
     count = candidates.shape[1]
     earlier = jnp.tril(jnp.ones((count, count), bool), -1)
-    return ~(same_answers(candidates) & earlier).any(-1)
+    repeats = (same_answers(candidates) & earlier).any(-1)
+    return jnp.where(repeats, -jnp.inf, marginal.logsumexp(prior[:, None] + known))
 
 
 def rescore(
@@ -84,8 +90,8 @@ def rescore(
       caches: what it keeps.
       candidates: answers with their end tokens, padding after it.
       prior: log p(z|x).
-      known: from `known_loglik`. Its marginal is a lower bound on a candidate's score, so pruning starts with a mark.
-        A candidate that is -inf under every passage is none.
+      known: from `known_loglik`. `fast_scores` of it are lower bounds, so pruning starts with a mark. A candidate
+        that is -inf under every passage is none.
       best: how many are wanted.
       start_id, pad_id: the generator's special tokens.
       chunk: nodes W computed at a time for each question.
@@ -101,10 +107,10 @@ def rescore(
     node = equal.argmax(2) * length + jnp.arange(length)  # [B, C, T]
     flat = node.reshape(batch, nodes)
 
-    floor = marginal.logsumexp(prior[:, None] + known)
-    exists = (floor > -jnp.inf) & first_of_equals(candidates)
+    floor = fast_scores(candidates, prior, known)
+    exists = floor > -jnp.inf
     # Shallow nodes first, and among them those of promising candidates: a parent always comes before its children.
-    rank = jnp.argsort(jnp.argsort(-jnp.where(exists, floor, -jnp.inf), axis=-1), axis=-1)
+    rank = jnp.argsort(jnp.argsort(-floor, axis=-1), axis=-1)
     urgency = -(jnp.arange(length) * count + rank[..., None]).astype(jnp.float32).reshape(batch, nodes)
 
     def bounds(logp: Float[Array, "B C T K"]) -> Float[Array, "B C"]:
@@ -116,7 +122,7 @@ def rescore(
         """Nodes still to compute: of candidates that may yet be among the best."""
         whole = (scored | ~real).all(-1)
         bound = bounds(logp)
-        sure = jnp.where(exists, jnp.where(whole, bound, floor), -jnp.inf)
+        sure = jnp.where(exists & whole, bound, floor)
         mark = jax.lax.top_k(sure, min(best, count))[0][:, -1:]
         alive = exists & ((bound >= mark - SLACK) | (not prune))
         open_ = (alive[..., None] & real & ~scored).reshape(batch, nodes)

@@ -16,19 +16,9 @@ from jaxtyping import Int
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BartConfig, BertConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from rag_jax.types import Passage
+from rag_jax.types import Passage, name_special_tokens
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # BART's first ids
-# What the special tokens are called in BART and in BERT; a tokenizer has those of one of them.
-_NAMES = {
-    "bos_token": ("<s>",),
-    "eos_token": ("</s>",),
-    "cls_token": ("<s>", "[CLS]"),
-    "sep_token": ("</s>", "[SEP]"),
-    "pad_token": ("<pad>", "[PAD]"),
-    "unk_token": ("<unk>", "[UNK]"),
-    "mask_token": ("<mask>", "[MASK]"),
-}
 # Old checkpoints leave the tokenizer's class out: then it is the one that goes with the model.
 _MODEL_CONFIGS = {"bert": BertConfig, "bart": BartConfig}
 _NEEDED = {
@@ -62,9 +52,9 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     """A transformers tokenizer with BART's or BERT's names for the special tokens, those of them that it has."""
     known = tokenizer.get_vocab(with_added_tokens=True)
-    found = {name: next((token for token in tokens if token in known), None) for name, tokens in _NAMES.items()}
-    named = {name: token for name, token in found.items() if token is not None}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **named)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **name_special_tokens(known)
+    )
 
 
 def load_tokenizer(path: str | pathlib.Path) -> PreTrainedTokenizerFast:

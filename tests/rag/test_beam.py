@@ -8,29 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rag_jax.models.bart import Bart, BartConfig
+from rag_jax.models.bart import Bart
 from rag_jax.rag import decode as decoding
 from rag_jax.rag import marginal
 from rag_jax.rag.beam import Special, search
 from rag_jax.rag.decode import decode_sequence, decode_token
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.score import answer_token_logprobs
+from tests.small_models import SMALL_BART
 
-CONFIG = BartConfig(
-    vocab_size=7,
-    vocab_multiple=8,
-    width=16,
-    encoder_layers=1,
-    decoder_layers=2,
-    encoder_heads=2,
-    decoder_heads=2,
-    encoder_hidden=32,
-    decoder_hidden=32,
-    max_positions=16,
-    dropout=0.0,
-    has_logits_bias=True,
-    init_std=0.5,
-)
+CONFIG = dataclasses.replace(SMALL_BART, vocab_size=7)
 PAD, EOS, V = CONFIG.pad_id, CONFIG.eos_id, CONFIG.vocab_size
 B, K, S, T = 3, 3, 6, 3
 WORDS = [v for v in range(V) if v not in (PAD, EOS)]

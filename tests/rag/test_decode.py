@@ -5,27 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rag_jax.models.bart import Bart, BartConfig
+from rag_jax.models.bart import Bart
 from rag_jax.rag import marginal
 from rag_jax.rag.decode import decode_sequence, decode_token
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.score import answer_token_logprobs
+from tests.small_models import SMALL_BART
 
-CONFIG = BartConfig(
-    vocab_size=21,
-    vocab_multiple=8,
-    width=16,
-    encoder_layers=1,
-    decoder_layers=2,
-    encoder_heads=2,
-    decoder_heads=2,
-    encoder_hidden=32,
-    decoder_hidden=32,
-    max_positions=16,
-    dropout=0.0,
-    has_logits_bias=True,
-    init_std=0.5,
-)
+CONFIG = SMALL_BART
 PAD, EOS = CONFIG.pad_id, CONFIG.eos_id
 B, K, S, T = 6, 3, 8, 5
 GREEDY = DecodeOptions(max_new_tokens=T)
