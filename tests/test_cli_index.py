@@ -104,6 +104,15 @@ def test_bad_input_is_one_clear_error(tmp_path, source, arguments, message):
     assert isinstance(result.exception, SystemExit)
 
 
+def test_sizes_are_estimated_before_anything_is_built():
+    shown = run("estimate", 21_015_324).stdout
+    assert [line.split()[0] for line in shown.splitlines()[-8:]] == ["bm25", *3 * ["device"], "exact", *3 * ["scann"]]
+    assert "16.2 GB" in next(line for line in shown.splitlines() if "device" in line and "int8" in line)
+    (bm25, *_) = json.loads(run("estimate", 1000, "--dim", 8, "--json").stdout)
+    assert bm25["backend"] == "bm25"
+    assert bm25["disk"] > bm25["memory"] > 0
+
+
 def test_a_damaged_index_fails_its_verification(tmp_path, source):
     run("build", source, tmp_path / "i", "--backend", "bm25")
     (tmp_path / "i" / "backend" / "vocab.index.json").write_text("{}")

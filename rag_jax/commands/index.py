@@ -104,6 +104,31 @@ def _settings(backend: str, dtype: str, recall_target: float | None, count: int)
     return ScannSettings.derive(count, reorder_dtype=dtype) if backend == "scann" else None
 
 
+@index_app.command("estimate")
+def estimate_sizes(
+    count: Annotated[int, typer.Argument(help="How many passages.", min=1, show_default=False)],
+    dim: Annotated[int, typer.Option(help="Dimensions of their vectors; BERT-base has 768.", min=1)] = 768,
+    as_json: Annotated[bool, typer.Option("--json", help="A list, in bytes.")] = False,
+) -> None:
+    """Memory and disk for so many passages of 100 words, for each backend and dtype, before anything is built.
+
+    Example:
+      rag-jax index estimate 21015324
+    """
+    from rag_jax.commands.build_progress import size
+    from rag_jax.index.footprint import estimate_all
+
+    found = estimate_all(count, dim)
+    if as_json:
+        names = ("memory", "disk", "disk_while_building")
+        listed = [{"backend": b, "dtype": d} | {name: getattr(e, name) for name in names} for (b, d), e in found]
+        typer.echo(json.dumps(listed, indent=2))
+        return
+    columns = ("backend", "dtype", "memory", "codes +", "vectors", "disk", "disk while building")
+    numbers = [(e.memory, e.codes, e.vectors, e.disk, e.disk_while_building) for _, e in found]
+    _table(columns, [(b, d, *map(size, line)) for ((b, d), _), line in zip(found, numbers, strict=True)])
+
+
 @index_app.command()
 def info(
     directory: Directory,

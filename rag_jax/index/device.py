@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Float32, Int32
 
 NO_PASSAGE = -1
 INT8_LARGEST = 127.0
+BLOCK_ROWS = 1 << 16  # scored at a time in exact search: [B, 21 million] scores would be larger than the vectors
 
 
 @flax.struct.dataclass
@@ -97,15 +98,43 @@ def _over_mesh(index: DeviceIndex, queries: Float[Array, "B D"], k: int) -> tupl
 def _local(
     index: DeviceIndex, queries: Float[Array, "B D"], vectors: Any, scales: Any, count: Any, first: Any, k: int
 ) -> tuple[Any, Any]:
-    """The best scores of one block of rows, at most k, with row numbers that count from `first`."""
-    scores = _scores(queries, vectors, scales)
-    scores = jnp.where(first + jnp.arange(len(vectors)) < count, scores, -jnp.inf)
+    """The best scores of one shard's rows, at most k, with row numbers that count from `first`."""
     k = min(k, len(vectors))
-    if index.recall_target is None:
-        best, places = jax.lax.top_k(scores, k)
-    else:
+    if index.recall_target is not None:  # a TPU does this in one pass: no score reaches its memory
+        rows = first + jnp.arange(len(vectors))
+        scores = jnp.where(rows < count, _scores(queries, vectors, scales), -jnp.inf)
         best, places = jax.lax.approx_max_k(scores, k, recall_target=index.recall_target)
-    return best, first + places
+        return best, first + places
+    size = min(BLOCK_ROWS, len(vectors))
+    if size == len(vectors):
+        return _best_of_block(queries, vectors, scales, first + jnp.arange(size), count, k)
+
+    def one_block(best: tuple[Any, Any], start: Any) -> tuple[tuple[Any, Any], None]:
+        # The last block reaches back over rows that were scored already, which then do not count.
+        at = jnp.minimum(start, len(vectors) - size)
+        block = jax.lax.dynamic_slice_in_dim(vectors, at, size)
+        block_scales = None if scales is None else jax.lax.dynamic_slice_in_dim(scales, at, size)
+        places = at + jnp.arange(size)
+        rows = jnp.where(places >= start, first + places, count)
+        new = _best_of_block(queries, block, block_scales, rows, count, min(k, size))
+        # The earlier rows stand in front, so that top_k, which is stable, keeps equal scores in the order of rows.
+        scores, rows = (jnp.concatenate(pair, axis=1) for pair in zip(best, new, strict=True))
+        scores, places = jax.lax.top_k(scores, k)
+        return (scores, jnp.take_along_axis(rows, places, axis=1)), None
+
+    shape = len(queries), k
+    nothing = jnp.full(shape, -jnp.inf, jnp.float32), jnp.full(shape, NO_PASSAGE, jnp.int32)
+    best, _ = jax.lax.scan(one_block, nothing, jnp.arange(0, len(vectors), size))
+    return best
+
+
+def _best_of_block(
+    queries: Float[Array, "B D"], vectors: Any, scales: Any, rows: Int32[Array, " n"], count: Any, k: int
+) -> tuple[Float32[Array, "B k"], Int32[Array, "B k"]]:
+    """The k <= n best scores of n vectors and their rows, as these are numbered; rows from `count` on are none."""
+    scores = jnp.where(rows < count, _scores(queries, vectors, scales), -jnp.inf)
+    best, places = jax.lax.top_k(scores, k)
+    return best, rows[places]
 
 
 def _scores(queries: Float[Array, "B D"], vectors: Any, scales: Any) -> Float32[Array, "B R"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rag_jax.index.backends import backend_named
+from rag_jax.index.backends import BACKENDS, backend_named
 from rag_jax.index.scann import ScannSettings
 
 BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
@@ -20,13 +20,15 @@ class Estimate:
     Attributes:
       codes: what the backend looks through first: ScaNN's codes, or BM25's word counts.
       vectors: the vectors that it scores with, in memory; on the devices for "device".
-      vectors_on_disk: the stored float32 vectors, mapped and read where needed, and a smaller copy if there is one.
+      stored: the float32 vectors on disk, mapped and read where needed.
+      copies: smaller copies of them on disk, which ScaNN loads.
       passages: the passage table on disk, for passages of about 100 words.
     """
 
     codes: int
     vectors: int
-    vectors_on_disk: int
+    stored: int
+    copies: int
     passages: int
 
     @property
@@ -37,12 +39,12 @@ class Estimate:
     @property
     def disk(self) -> int:
         """Bytes of the index directory."""
-        return self.vectors_on_disk + self.codes + self.passages
+        return self.stored + self.copies + self.codes + self.passages
 
     @property
     def disk_while_building(self) -> int:
         """Bytes on disk at the end of a resumable build: the kept shards and their passages lie beside the index."""
-        return 2 * self.disk - self.codes
+        return self.disk + self.stored + self.passages
 
 
 def estimate(count: int, dim: int, backend: str = "scann", dtype: str = "float32") -> Estimate:
@@ -60,7 +62,7 @@ def estimate(count: int, dim: int, backend: str = "scann", dtype: str = "float32
     if dtype not in BYTES:
         raise ValueError(f"no dtype {dtype!r}; choose from {', '.join(BYTES)}")
     if backend_named(backend).texts:
-        return Estimate(count * WORDS_OF_PASSAGE * POSTING_BYTES, 0, 0, count * PASSAGE_BYTES)
+        return Estimate(count * WORDS_OF_PASSAGE * POSTING_BYTES, 0, 0, 0, count * PASSAGE_BYTES)
     if count < 1 or dim < 1:
         raise ValueError(f"an index holds at least one vector of one dimension, not {count} of {dim}")
     if backend == "exact" and dtype != "float32":
@@ -75,4 +77,17 @@ def estimate(count: int, dim: int, backend: str = "scann", dtype: str = "float32
             scored = stored  # few vectors are scored as they are
         elif dtype != "float32":
             copies = scored
-    return Estimate(codes, scored, stored + copies, count * PASSAGE_BYTES)
+    return Estimate(codes, scored, stored, copies, count * PASSAGE_BYTES)
+
+
+def estimate_all(count: int, dim: int) -> list[tuple[tuple[str, str], Estimate]]:
+    """((backend, dtype), estimate) of every backend with every dtype that it takes; "-" for one without vectors.
+
+    Raises:
+      ValueError: numbers below 1.
+    """
+    found = []
+    for name, backend in sorted(BACKENDS.items()):
+        for dtype in ("float32",) if backend.texts or name == "exact" else BYTES:
+            found.append(((name, "-" if backend.texts else dtype), estimate(count, dim, name, dtype)))
+    return found

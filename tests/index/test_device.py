@@ -97,6 +97,31 @@ def test_settings_out_of_range_are_refused(vectors, settings, message):
         device_index(vectors, settings)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("count", [64, 65, 203])  # whole blocks, a row too many, a last block that reaches back
+def test_block_by_block_the_same_is_found_as_in_one_go(rng, monkeypatch, dtype, count):
+    vectors = rng.integers(-3, 4, (count, 16)).astype(np.float32)  # whole numbers: exact sums, and many ties
+    queries = jnp.asarray(rng.integers(-3, 4, (9, 16)), jnp.float32)
+    index = device_index(vectors, DeviceSettings(dtype)).replace(count=jnp.int32(count - 3))
+    for k in (1, 40):  # 40: more than a block
+        whole = device.search(index, queries, k)
+        with monkeypatch.context() as patch:
+            patch.setattr(device, "BLOCK_ROWS", 32)
+            blocks = device.search(index, queries, k)
+        np.testing.assert_array_equal(blocks[0], whole[0])
+        np.testing.assert_array_equal(blocks[1], whole[1])
+
+
+def test_exact_search_never_holds_the_scores_of_all_rows(monkeypatch):
+    monkeypatch.setattr(device, "BLOCK_ROWS", 256)
+    rows, queries = 1 << 14, 64
+    index = jax.eval_shape(lambda: device_index(np.ones((1, 8), np.float32)))
+    index = index.replace(vectors=jax.ShapeDtypeStruct((rows, 8), jnp.float32))
+    search = jax.jit(device.search, static_argnames="k")
+    memory = search.lower(index, jax.ShapeDtypeStruct((queries, 8), jnp.float32), k=5).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < rows * queries * 4 / 4
+
+
 EIGHT = """
 import jax, numpy as np, jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec

@@ -1,6 +1,6 @@
 import pytest
 
-from rag_jax.index.footprint import estimate
+from rag_jax.index.footprint import estimate, estimate_all
 
 WIKIPEDIA, BERT = 21_015_324, 768
 GB = 10**9
@@ -31,8 +31,14 @@ def test_codes_take_half_a_byte_for_two_dimensions():
 
 
 def test_stored_vectors_are_float32_and_smaller_copies_come_on_top():
-    assert estimate(WIKIPEDIA, BERT, "device", "int8").vectors_on_disk == WIKIPEDIA * BERT * 4
-    assert estimate(WIKIPEDIA, BERT, "scann", "bfloat16").vectors_on_disk == WIKIPEDIA * BERT * 6
+    device, scann = estimate(WIKIPEDIA, BERT, "device", "int8"), estimate(WIKIPEDIA, BERT, "scann", "bfloat16")
+    assert device.stored == scann.stored == WIKIPEDIA * BERT * 4
+    assert (device.copies, scann.copies) == (0, WIKIPEDIA * BERT * 2)
+
+
+def test_a_build_keeps_vectors_and_passages_twice_and_what_is_made_of_them_once():
+    found = estimate(WIKIPEDIA, BERT, "scann", "bfloat16")
+    assert found.disk_while_building - found.disk == found.stored + found.passages
 
 
 def test_few_vectors_have_no_codes():
@@ -41,8 +47,19 @@ def test_few_vectors_have_no_codes():
 
 def test_bm25_has_words_instead_of_vectors():
     found = estimate(WIKIPEDIA, 1, "bm25")
-    assert found.vectors == found.vectors_on_disk == 0
+    assert found.vectors == found.stored == found.copies == 0
     assert found.codes > 0
+
+
+def test_all_estimates_are_those_of_every_backend_with_every_dtype_it_takes():
+    found = dict(estimate_all(1000, 8))
+    assert sorted(found) == [
+        ("bm25", "-"),
+        *(("device", dtype) for dtype in ("bfloat16", "float32", "int8")),
+        ("exact", "float32"),
+        *(("scann", dtype) for dtype in ("bfloat16", "float32", "int8")),
+    ]
+    assert found["device", "int8"] == estimate(1000, 8, "device", "int8")
 
 
 @pytest.mark.parametrize(
