@@ -1,0 +1,205 @@
+"""HOST. Every field of an experiment: its type, its default, what it may be.
+
+A group is a plain dataclass; `FIELDS` and `LEAVES` list them all by their dotted paths.
+"""
+
+# No `from __future__ import annotations`: config_flags picks a field's parser by its type, which must not be a string.
+import dataclasses
+import difflib
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+
+class ConfigError(ValueError):
+    """A setting that is unknown, ill-typed or out of range: its path, its value and what is allowed."""
+
+
+# Annotated types get parsers of their own, in `arguments`: config_flags knows neither `none` nor a list without quotes.
+Names = Annotated[tuple[str, ...], "names"]
+OptionalInt = Annotated[int | None, "int or none"]
+OptionalFloat = Annotated[float | None, "float or none"]
+OPTIONAL = {OptionalInt: int, OptionalFloat: float}
+
+
+def _one_of(default: str, *others: str) -> Any:
+    return dataclasses.field(default=default, metadata={"choices": (default, *others)})
+
+
+def _within(default: int | float, low: int, below: int | float = math.inf) -> Any:
+    return dataclasses.field(default=default, metadata={"low": low, "below": below})
+
+
+class Group:
+    """Refuses attributes that are not fields, and all changes once `finalise` has frozen it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_frozen" in self.__dict__:
+            raise ConfigError(f"{name}: the configuration is final; make another with dataclasses.replace")
+        if name not in self.__dataclass_fields__:
+            raise ConfigError(unknown_field(name, list(self.__dataclass_fields__), prefix=f"{type(self).__name__}."))
+        super().__setattr__(name, value)
+
+
+@dataclasses.dataclass
+class DataConfig(Group):
+    """What to train on and how long texts may be, in tokens. Empty paths mean the data that `dataset` comes with.
+
+    Attributes:
+      hf_compat_input: the generator reads passage, then question, joined and cut as Hugging Face's RAG does it; for its
+        checkpoints, which had a max_source_tokens of 300.
+    """
+
+    dataset: str = "world_facts"
+    edition: str = "2020"
+    passages_path: str = ""
+    questions_path: str = ""
+    eval_questions_path: str = ""
+    max_question_tokens: int = _within(32, 1)
+    max_passage_tokens: int = _within(128, 1)
+    max_source_tokens: int = _within(160, 2)
+    max_target_tokens: int = _within(24, 1)
+    hf_compat_input: bool = False
+
+
+@dataclasses.dataclass
+class ModelConfig(Group):
+    """The networks, as their weights say or by the names of presets.
+
+    Attributes:
+      question_encoder, passage_encoder, generator: presets; '' = the sizes of the weights, for random ones 'tiny'. A
+        name that contradicts the weights is an error.
+      init_from: 'world' = the weights that the package comes with; '' = random; else a directory of weights, as
+        `rag-jax convert` makes them.
+      force_variant: take weights that were trained as the other variant.
+      dtype: compute dtype; parameters, document scores and log-probabilities are float32 always.
+      remat: what the backward pass computes again instead of storing.
+    """
+
+    question_encoder: str = ""
+    passage_encoder: str = ""
+    generator: str = ""
+    init_from: str = "world"
+    force_variant: bool = False
+    dropout: float = _within(0.1, 0, 1)
+    dtype: str = _one_of("float32", "bfloat16")
+    remat: str = _one_of("none", "dots", "full")
+
+
+@dataclasses.dataclass
+class IndexConfig(Group):
+    """The passage index. `directory`: '' = build it inside the run directory."""
+
+    backend: str = _one_of("scann", "exact")
+    directory: str = ""
+
+
+@dataclasses.dataclass
+class OptimizerConfig(Group):
+    """Adam with decoupled weight decay. `retriever_learning_rate`: None = the same; `clip_norm`: 0 = no clipping."""
+
+    learning_rate: float = _within(3e-5, 0)
+    retriever_learning_rate: OptionalFloat = dataclasses.field(default=None, metadata={"low": 0})
+    schedule: str = _one_of("linear", "constant", "cosine")
+    warmup_steps: int = _within(500, 0)
+    weight_decay: float = _within(1e-3, 0)
+    clip_norm: float = _within(0.1, 0)
+    b1: float = _within(0.9, 0, 1)
+    b2: float = _within(0.999, 0, 1)
+    label_smoothing: float = _within(0.1, 0, 1)
+
+
+@dataclasses.dataclass
+class TrainConfig(Group):
+    """The loop: `batch_size` in questions over all devices, everything else in steps."""
+
+    batch_size: int = _within(64, 1)
+    steps: int = _within(1000, 1)
+    log_every: int = _within(10, 1)
+    checkpoint_every: int = _within(500, 1)
+    keep_checkpoints: int = _within(2, 1)
+
+
+@dataclasses.dataclass
+class EvalConfig(Group):
+    """Answering. `k`: None = as trained; `decoding` matters to variant 'sequence' only; `beams`: 1 = greedy."""
+
+    k: OptionalInt = dataclasses.field(default=None, metadata={"low": 1})
+    decoding: str = _one_of("thorough", "fast")
+    beams: int = _within(1, 1)
+    batch_size: int = _within(32, 1)
+    max_questions: OptionalInt = dataclasses.field(default=None, metadata={"low": 1})
+    split: str = "test"
+
+
+@dataclasses.dataclass
+class PretrainConfig(Group):
+    """Making the tiny model from nothing (recipe 'world_pretrain'): batches of each stage, see training/pretrain.py.
+
+    Attributes:
+      tower_groups: countries in a batch of the towers, eight passages each.
+      one_fact_steps, three_fact_steps, whole_steps: the reader's stages, passages growing longer.
+      reader_batch_size: examples in a batch of the reader.
+    """
+
+    tower_steps: int = _within(1500, 1)
+    tower_groups: int = _within(16, 1)
+    tower_learning_rate: float = _within(1e-3, 0)
+    one_fact_steps: int = _within(2500, 1)
+    three_fact_steps: int = _within(1500, 1)
+    whole_steps: int = _within(3000, 1)
+    reader_batch_size: int = _within(64, 1)
+    reader_learning_rate: float = _within(1.5e-3, 0)
+
+
+@dataclasses.dataclass
+class Config(Group):
+    """One experiment.
+
+    Attributes:
+      recipe: what train.py runs: 'rag' trains a RAG, 'world_pretrain' makes the tiny model that it starts from.
+      variant: which marginal of the paper, RAG-Sequence or RAG-Token.
+      retriever: 'none' = closed book: the generator sees the question alone, and k is 1.
+      k: passages for each question.
+      freeze: parameter groups that are not trained, by name (question_encoder, generator) or as regexes of paths.
+    """
+
+    recipe: str = _one_of("rag", "world_pretrain")
+    variant: str = _one_of("sequence", "token")
+    retriever: str = _one_of("dpr", "none")
+    k: int = _within(5, 1)
+    seed: int = _within(0, 0, 2**32)
+    freeze: Names = ()
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    index: IndexConfig = dataclasses.field(default_factory=IndexConfig)
+    optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    pretrain: PretrainConfig = dataclasses.field(default_factory=PretrainConfig)
+    eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
+
+
+def _schema(group: type = Config, prefix: str = "") -> dict[str, dataclasses.Field]:
+    """Dotted path -> field, groups included."""
+    found = {}
+    for field in dataclasses.fields(group):
+        found[prefix + field.name] = field
+        if dataclasses.is_dataclass(field.type):
+            found |= _schema(field.type, f"{prefix}{field.name}.")
+    return found
+
+
+FIELDS = _schema()
+LEAVES = [path for path, field in FIELDS.items() if not dataclasses.is_dataclass(field.type)]
+
+
+def unknown_field(path: str, known: Sequence[str], prefix: str = "config.") -> str:
+    """The message for a name that is none: the nearest by the whole path or by its last part."""
+
+    def likeness(other: str) -> float:
+        pairs = [(path, other), (path.rpartition(".")[2], other.rpartition(".")[2])]
+        return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+    nearest = max(known, key=likeness)
+    hint = f"did you mean {prefix}{nearest}?" if likeness(nearest) > 0.6 else "known are " + ", ".join(known)
+    return f"{prefix}{path}: no such field; {hint}"

@@ -1,0 +1,129 @@
+"""HOST. A configuration from nested values and back, its validation, and the step that makes it final."""
+
+import dataclasses
+import difflib
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rag_jax.config.schema import (
+    FIELDS,
+    LEAVES,
+    OPTIONAL,
+    Config,
+    ConfigError,
+    Group,
+    Names,
+    unknown_field,
+)
+
+
+def _typed(path: str, type_: Any, value: Any) -> Any:
+    """`value` as `type_`; an int is a float too, a list is a tuple too (JSON has no other); nothing else converts."""
+    if type_ is Names and isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    optional = type_ in OPTIONAL
+    plain = OPTIONAL[type_] if optional else type_
+    if (optional and value is None) or type(value) is plain:
+        return value
+    if plain is float and type(value) is int:
+        return float(value)
+    name = "a tuple of str" if type_ is Names else plain.__name__ + " or None" * optional
+    raise ConfigError(f"config.{path}: expected {name}, got {type(value).__name__} {value!r}")
+
+
+def _build(path: str, group: type, values: Any) -> Any:
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"config.{path}: expected a group of fields, got {type(values).__name__} {values!r}")
+    known = {}
+    for name, value in values.items():
+        inner = f"{path}.{name}" if path else str(name)
+        if inner not in FIELDS:
+            raise ConfigError(unknown_field(inner, list(FIELDS)))
+        type_ = FIELDS[inner].type
+        known[name] = (_build if dataclasses.is_dataclass(type_) else _typed)(inner, type_, value)
+    return group(**known)
+
+
+def from_dict(values: Mapping[str, Any]) -> Config:
+    """Config from nested mappings; fields that are left out keep their defaults. Not yet validated: see `finalise`.
+
+    Raises:
+      ConfigError: an unknown field (with the nearest that exists), or a value of another type.
+    """
+    return _build("", Config, values)
+
+
+def to_json(config: Config) -> str:
+    """`config` as JSON text, in the order of the schema, indented for people."""
+    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+
+
+def from_json(text: str) -> Config:
+    """The inverse of `to_json`, as strict as `from_dict`."""
+    return from_dict(json.loads(text))
+
+
+def _check(config: Config) -> None:
+    for path in LEAVES:
+        value, meta = get(config, path), FIELDS[path].metadata
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"config.{path}: {value} is not a finite number")
+        if "choices" in meta and value not in meta["choices"]:
+            nearest = difflib.get_close_matches(value, meta["choices"], 1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise ConfigError(f"config.{path}: {value!r} is not one of {', '.join(meta['choices'])}{hint}")
+        below = meta.get("below", math.inf)
+        if "low" in meta and value is not None and not meta["low"] <= value < below:
+            bound = f" and less than {below}" if below < math.inf else ""
+            raise ConfigError(f"config.{path}: {value} must be at least {meta['low']}{bound}")
+    for pattern in config.freeze:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError(f"config.freeze: {pattern!r} is neither a name nor a regex: {error}") from None
+    if config.data.hf_compat_input and config.retriever == "none":
+        raise ConfigError("config.data.hf_compat_input: closed book has no passage to put before the question")
+    pairs = [("optimizer.warmup_steps", "train.steps"), ("data.max_question_tokens", "data.max_source_tokens")]
+    for small, large in pairs:  # a longer question would leave no room for a passage
+        if get(config, small) > get(config, large):
+            raise ConfigError(f"config.{small}: {get(config, small)} is more than config.{large}, {get(config, large)}")
+
+
+def finalise(config: Config) -> Config:
+    """Validates, derives and freezes; the argument is left as it was, and a final configuration comes back equal.
+
+    Derived: `eval.k` (as trained); in closed book `k` and `eval.k` are 1 and there is no `retriever_learning_rate`.
+
+    Raises:
+      ConfigError: an ill-typed value, one out of range, or two that contradict each other.
+    """
+    config = from_dict(dataclasses.asdict(config))  # a copy, and the types that assignment did not check
+    _check(config)
+    if config.retriever == "none":
+        config.k = config.eval.k = 1
+        config.optimizer.retriever_learning_rate = None
+    config.eval.k = config.eval.k or config.k
+    for group in (*vars(config).values(), config):
+        if isinstance(group, Group):
+            object.__setattr__(group, "_frozen", True)
+    return config
+
+
+def get(config: Config, path: str) -> Any:
+    """The value at a dotted path such as 'optimizer.learning_rate'."""
+    for name in path.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def update(config: Config, values: Mapping[str, Any]) -> Config:
+    """Sets dotted path -> value in place, in the form that `parse_arg` returns, and gives `config` back."""
+    for path, value in values.items():
+        if path not in FIELDS:
+            raise ConfigError(unknown_field(path, list(FIELDS)))
+        parent, _, name = path.rpartition(".")
+        setattr(get(config, parent) if parent else config, name, _typed(path, FIELDS[path].type, value))
+    return config
