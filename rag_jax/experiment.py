@@ -13,8 +13,9 @@ from typing import Any
 
 import jax
 
-from rag_jax.config import Config
+from rag_jax.config import Config, has_towers
 from rag_jax.index import Index, IndexMismatch, build_index, fingerprint, open_index
+from rag_jax.index.backends import backend_named
 from rag_jax.rag.answer import answer
 from rag_jax.rag.model import (
     PARTS,
@@ -42,8 +43,8 @@ class Parts:
     Attributes:
       arch: sizes.
       tokenizers: for every role.
-      params: what may be trained: 'question_encoder' (not in closed book) and 'generator'.
-      passage_encoder: the frozen tower that the index is made with; None in closed book.
+      params: what may be trained: 'question_encoder' (not in closed book, not with BM25) and 'generator'.
+      passage_encoder: the frozen tower that the index is made with; None where there is no question encoder.
       collection: passages and questions.
     """
 
@@ -62,7 +63,7 @@ def load_parts(config: Config) -> Parts:
     """
     m, d = config.model, config.data
     closed = config.retriever == "none"
-    names = ("generator",) if closed else PARTS
+    names = PARTS if has_towers(config) else ("generator",)
     presets = {part: getattr(m, part) for part in PARTS}
     if not m.init_from:  # random weights read with the tokenizer of 'world', and are as large if no preset is named
         presets = {part: name or "tiny" for part, name in presets.items()}
@@ -93,7 +94,7 @@ def load_parts(config: Config) -> Parts:
     return Parts(arch, tokenizers, params, params.pop("passage_encoder", None), collection)
 
 
-def passage_index(parts: Parts, directory: str | os.PathLike[str], backend: str) -> Index:
+def passage_index(parts: Parts, directory: str | os.PathLike[str], backend: str, dtype: str = "") -> Index:
     """Opens the index at `directory`, or makes it there if there is none or it was made for something else.
 
     An index that somebody else put there (no manifest of ours) is never overwritten.
@@ -102,20 +103,31 @@ def passage_index(parts: Parts, directory: str | os.PathLike[str], backend: str)
       parts: the passages and the encoder.
       directory: where the index is or shall be.
       backend: how to search.
+      dtype: what the vectors are scored as; "" takes an index as it is, and float32 for a new one.
     """
     directory = pathlib.Path(directory)
-    encoder = fingerprint(parts.passage_encoder)
+    chosen = backend_named(backend)
+    encoder = "" if chosen.texts else fingerprint(parts.passage_encoder)
     passages = PassageTable.from_passages(parts.collection.passages)
     if directory.exists():
         try:
             index = open_index(directory, encoder_fingerprint=encoder, passages_fingerprint=passages.fingerprint)
-            if index.manifest.backend == backend:
+            as_it_is = index.manifest.parameters.get(chosen.dtype_field)
+            if index.manifest.backend == backend and (dtype or as_it_is) == as_it_is:
                 return index
         except IndexMismatch:
             pass  # made by other weights or over other passages: it is a derived file, so make it again
-    vectors = embed_passages(parts.arch.passage_encoder, parts.passage_encoder, parts.tokenizers, list(passages))
+    vectors = None
+    if not chosen.texts:
+        vectors = embed_passages(parts.arch.passage_encoder, parts.passage_encoder, parts.tokenizers, list(passages))
     return build_index(
-        directory, passages, vectors, encoder_fingerprint=encoder, backend=backend, overwrite=directory.exists()
+        directory,
+        passages,
+        vectors,
+        encoder_fingerprint=encoder,
+        backend=backend,
+        settings=chosen.with_dtype(len(passages), dtype or "float32"),
+        overwrite=directory.exists(),
     )
 
 
@@ -124,7 +136,7 @@ def make_retriever(config: Config, parts: Parts, workdir: str | os.PathLike[str]
     if config.retriever == "none":
         return ClosedBook(parts.arch.passage_encoder.width, parts.arch.generator.pad_id)
     directory = config.index.directory or pathlib.Path(workdir) / "index"
-    return retriever_over(config, parts, passage_index(parts, directory, config.index.backend), k)
+    return retriever_over(config, parts, passage_index(parts, directory, config.index.backend, config.index.dtype), k)
 
 
 def retriever_over(config: Config, parts: Parts, index: Index, k: int) -> Retriever:

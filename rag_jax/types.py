@@ -73,11 +73,13 @@ class Batch:
         `passages` are whole sources.
       passages: int32 [B,K,P], the passages for the generator, without outer special tokens; padding where none was
         found. Or whole sources, joined on the host (`rag_jax.text.hf_compat_input`).
-      vectors: float32 [B,K,D], the passages' stored vectors.
-      valid: bool [B,K], whether a passage was found.
+      vectors: float32 [B,K,D], the passages' stored vectors; D = 0 where the search was by words.
+      valid: bool [B,K], whether a passage was found. Where there was none at all the first place counts, as an empty
+        passage: the question is then answered as in closed book.
       target: int32 [B,T], the answer with its end token; None when decoding.
       weight: float32 [B], each question's weight in the loss; 0 for a row that only fills the batch up; None when
         decoding.
+      scores: float32 [B,K], given logits of p(z|x), BM25's; None: q.d of `question` and `vectors`.
     """
 
     question: Any
@@ -87,6 +89,7 @@ class Batch:
     valid: Any
     target: Any = None
     weight: Any = None
+    scores: Any = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

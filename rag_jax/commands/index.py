@@ -96,12 +96,12 @@ def _check_build_options(backend: str, dtype: str, recall_target: float | None) 
 
 def _settings(backend: str, dtype: str, recall_target: float | None, count: int) -> Any:
     """The backend's settings for the options of `build`."""
+    from rag_jax.index.backends import backend_named
     from rag_jax.index.device_searcher import DeviceSettings
-    from rag_jax.index.scann import ScannSettings
 
-    if backend == "device":
-        return DeviceSettings(dtype, recall_target)
-    return ScannSettings.derive(count, reorder_dtype=dtype) if backend == "scann" else None
+    return (
+        DeviceSettings(dtype, recall_target) if backend == "device" else backend_named(backend).with_dtype(count, dtype)
+    )
 
 
 @index_app.command("estimate")

@@ -14,7 +14,7 @@ The flags themselves are `rag_jax.flags`.
 
 from rag_jax.config.arguments import parse_arg
 from rag_jax.config.schema import FIELDS, LEAVES, Config, ConfigError, unknown_field
-from rag_jax.config.values import finalise, from_dict, from_json, get, to_json, update
+from rag_jax.config.values import finalise, from_dict, from_json, get, has_towers, to_json, update
 
 __all__ = [
     "FIELDS",
@@ -25,6 +25,7 @@ __all__ = [
     "from_dict",
     "from_json",
     "get",
+    "has_towers",
     "parse_arg",
     "to_json",
     "unknown_field",

@@ -88,9 +88,18 @@ class ModelConfig(Group):
 
 @dataclasses.dataclass
 class IndexConfig(Group):
-    """The passage index. `directory`: '' = build it inside the run directory."""
+    """The passage index.
 
-    backend: str = _one_of("scann", "exact")
+    Attributes:
+      backend: how to search. 'scann', 'exact' and 'device' compare vectors; 'bm25' (the paper's ablation) compares
+        words: its scores are the logits of p(z|x), no tower is loaded, and the generator alone is trained.
+      dtype: what 'scann' and 'device' score with: float32, bfloat16 or int8; '' = as the index that is there, float32
+        in a new one.
+      directory: '' = build it inside the run directory.
+    """
+
+    backend: str = _one_of("scann", "exact", "device", "bm25")
+    dtype: str = _one_of("", "float32", "bfloat16", "int8")
     directory: str = ""
 
 

@@ -86,16 +86,24 @@ def _check(config: Config) -> None:
             raise ConfigError(f"config.freeze: {pattern!r} is neither a name nor a regex: {error}") from None
     if config.data.hf_compat_input and config.retriever == "none":
         raise ConfigError("config.data.hf_compat_input: closed book has no passage to put before the question")
+    if config.index.dtype and config.index.backend not in ("scann", "device"):
+        raise ConfigError(f"config.index.dtype: {config.index.backend} has no choice of dtype; scann and device have")
     pairs = [("optimizer.warmup_steps", "train.steps"), ("data.max_question_tokens", "data.max_source_tokens")]
     for small, large in pairs:  # a longer question would leave no room for a passage
         if get(config, small) > get(config, large):
             raise ConfigError(f"config.{small}: {get(config, small)} is more than config.{large}, {get(config, large)}")
 
 
+def has_towers(config: Config) -> bool:
+    """Whether passages are found by vectors, which takes the retriever's two encoders."""
+    return config.retriever != "none" and config.index.backend != "bm25"
+
+
 def finalise(config: Config) -> Config:
     """Validates, derives and freezes; the argument is left as it was, and a final configuration comes back equal.
 
-    Derived: `eval.k` (as trained); in closed book `k` and `eval.k` are 1 and there is no `retriever_learning_rate`.
+    Derived: `eval.k` (as trained); in closed book `k` and `eval.k` are 1; in closed book and with BM25 there is no
+    `retriever_learning_rate`.
 
     Raises:
       ConfigError: an ill-typed value, one out of range, or two that contradict each other.
@@ -104,6 +112,7 @@ def finalise(config: Config) -> Config:
     _check(config)
     if config.retriever == "none":
         config.k = config.eval.k = 1
+    if not has_towers(config):
         config.optimizer.retriever_learning_rate = None
     config.eval.k = config.eval.k or config.k
     for group in (*vars(config).values(), config):

@@ -33,7 +33,8 @@ def hot_swap(
     for edition in EDITIONS:
         collection = Collection([item.passage for item in world_passages(edition)], (), ())
         swapped = dataclasses.replace(parts, collection=collection)
-        index = passage_index(swapped, pathlib.Path(directory) / f"index-{edition}", config.index.backend)
+        place = pathlib.Path(directory) / f"index-{edition}"
+        index = passage_index(swapped, place, config.index.backend, config.index.dtype)
         questions = truths[edition]
         retriever = retriever_over(config, swapped, index, config.eval.k)
         answers = answer_questions(config, parts, params, retriever, questions)

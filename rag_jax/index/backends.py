@@ -34,6 +34,7 @@ class Backend:
       load: (directory, vectors [N, D], settings) -> searcher.
       texts: whether it searches texts (`TextSearcher`): then the index holds no vectors, D = 0.
       derive: (N, settings) -> the settings that follow from N, as far as these leave it open.
+      dtype_field: the setting that says what the vectors are scored as; "" where that is no choice.
     """
 
     settings: type[Any] | None
@@ -42,6 +43,7 @@ class Backend:
     load: Callable[[pathlib.Path, np.ndarray, Any], Searcher | TextSearcher]
     texts: bool = False
     derive: Callable[[int, Any], Any] = lambda count, settings: settings
+    dtype_field: str = ""
 
     def check_settings(self, settings: Any) -> None:
         """Refuses settings of another backend.
@@ -54,6 +56,10 @@ class Backend:
         if settings is not None and not isinstance(settings, self.settings):
             name = self.settings.__name__
             raise ValueError(f"the {name.removesuffix('Settings').lower()} backend takes {name}, given {settings!r}")
+
+    def with_dtype(self, count: int, dtype: str) -> Any:
+        """Settings for N vectors that are scored as `dtype`; None where that is no choice."""
+        return self.derive(count, self.settings(**{self.dtype_field: dtype})) if self.dtype_field else None
 
     def parameters(self, searcher: Any) -> dict[str, Any]:
         """A searcher's settings for the manifest."""
@@ -102,6 +108,7 @@ BACKENDS: dict[str, Backend] = {
         build=lambda vectors, passages, settings: DeviceSearcher(vectors, settings),
         save=_nothing_to_save,
         load=lambda directory, vectors, settings: DeviceSearcher(vectors, settings),
+        dtype_field="dtype",
     ),
     "exact": Backend(
         settings=None,
@@ -115,6 +122,7 @@ BACKENDS: dict[str, Backend] = {
         save=_save_scann,
         load=lambda directory, vectors, settings: ScannSearcher.load(directory / FILES, len(vectors)),
         derive=lambda count, settings: ScannSettings.derive(count, reorder_dtype=settings.reorder_dtype),
+        dtype_field="reorder_dtype",
     ),
 }
 

@@ -54,7 +54,7 @@ def answer(
     """Answers in the order of the questions, a batch at a time.
 
     Args:
-      params: {'question_encoder', 'generator'}; for `ClosedBook` the generator alone.
+      params: {'question_encoder', 'generator'}; for `ClosedBook` and for an index of words the generator alone.
       arch: sizes.
       tokenizers: of every role.
       retriever: the index with its k, or none.
@@ -77,13 +77,14 @@ def answer(
         count = min(batch_size, len(questions) - start)
         # The last batch repeats its last question instead of being a new shape.
         take = np.minimum(np.arange(start, start + batch_size), start + count - 1)
-        rows = retriever.rows(arch.question_encoder, params.get("question_encoder"), asked[take])
-        batch = retriever.batch(rows, asked[take], source_asked[take])
+        texts = [questions[i] for i in take]
+        hits = retriever.find(arch.question_encoder, params.get("question_encoder"), asked[take], texts)
+        batch = retriever.batch(hits, asked[take], source_asked[take])
         width = source_width(batch, pad, max_source)
         key = jax.random.fold_in(jax.random.key(seed), start) if options.do_sample else None
         prior, decoded = jax.device_get(decode_batch(params, arch, batch, key, width=width, **how))
         for i in range(count):
-            yield _answer(tokenizers, retriever, rows[i], prior[i], jax.tree.map(lambda x, i=i: x[i], decoded))
+            yield _answer(tokenizers, retriever, hits.rows[i], prior[i], jax.tree.map(lambda x, i=i: x[i], decoded))
 
 
 def _answer(

@@ -19,10 +19,12 @@ LOGLIK = {"sequence": marginal.sequence_loglik, "token": marginal.token_loglik}
 
 
 def batch_prior(params: Any, arch: Architecture, batch: Batch, dropout_key: Array | None = None) -> Float[Array, "B K"]:
-    """log p(z|x) of a batch's passages, with gradient to the question encoder.
+    """log p(z|x) of a batch's passages, with gradient to the question encoder unless the scores are given.
 
     Closed book is the case without a question encoder in `params`: every row's one empty passage has prior 1.
     """
+    if batch.scores is not None:
+        return marginal.log_prior(batch.scores, batch.valid)
     if "question_encoder" not in params:
         return marginal.log_prior(jnp.zeros(batch.valid.shape), batch.valid)
     rngs = None if dropout_key is None else {"dropout": dropout_key}

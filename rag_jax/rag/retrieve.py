@@ -1,18 +1,18 @@
 """HOST. From questions to batches: encode, search, fetch the passages' vectors and tokens.
 
-The index answers with row numbers only. Scores are computed again on device from the stored vectors, so that they are
-exact and carry a gradient to the question encoder.
+An index of vectors answers with row numbers only. Scores are computed again on device from the stored vectors, so that
+they are exact and carry a gradient to the question encoder. An index of words (BM25) gives the scores as well.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from rag_jax.index import Index, embed
 from rag_jax.models.bert import Bert, BertConfig
@@ -36,6 +36,18 @@ def embed_passages(
     return embed(functools.partial(encode, config, params), rows, pad_id=config.pad_id, batch_size=batch_size)
 
 
+class Hits(NamedTuple):
+    """What was found for B questions.
+
+    Attributes:
+      rows: [B,K] row numbers, -1 where there is no passage.
+      scores: float32 [B,K], logits of p(z|x); None: q.d, from the vectors.
+    """
+
+    rows: Int[np.ndarray, "B K"]
+    scores: Float[np.ndarray, "B K"] | None = None
+
+
 class Retriever:
     """Finds the k passages for each question of a batch and fetches what the step needs of them.
 
@@ -54,23 +66,37 @@ class Retriever:
         """All passages for the generator, computed once."""
         return self.tokenizers.source_passages(list(self.index.passages))
 
+    def find(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"], texts: Sequence[str]) -> Hits:
+        """The best passages: for the vectors of `questions`, or for `texts` where the index searches by words.
+
+        Args:
+          config: sizes of the question encoder.
+          params: its parameters; anything where the index searches by words.
+          questions: token rows.
+          texts: the same questions.
+        """
+        if self.index.searches_texts:
+            return Hits(*self.index.search_texts(texts, self.k))
+        return Hits(self.rows(config, params, questions))
+
     def rows(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> Int[np.ndarray, "B K"]:
         """Row numbers of the best passages under the question encoder as it is now; -1 where there is none."""
         return self.index.search(np.asarray(encode(config, params, questions)), self.k)
 
     def batch(
         self,
-        rows: Int[np.ndarray, "B K"],
+        hits: Hits,
         question: Int[np.ndarray, "B Q"],
         source_question: Int[np.ndarray, "B L"],
         target: Int[np.ndarray, "B T"] | None = None,
         weight: Float[np.ndarray, "B"] | None = None,
     ) -> Batch:
-        """The batch for these rows. Its shapes do not depend on what was found: only `source_width` does."""
-        valid = rows >= 0
-        place = np.where(valid, rows, 0)
-        passages = np.where(valid[..., None], self.tokens[place], self.pad_id)
-        return Batch(question, source_question, passages, self.vectors(rows), valid, target, weight)
+        """The batch for these hits. Its shapes do not depend on what was found: only `source_width` does."""
+        found = hits.rows >= 0
+        valid, scores = _prior(hits)
+        vectors = self.vectors(hits.rows)
+        passages = np.where(found[..., None], self.tokens[np.where(found, hits.rows, 0)], self.pad_id)
+        return Batch(question, source_question, passages, vectors, valid, target, weight, scores)
 
     def vectors(self, rows: Int[np.ndarray, "B K"]) -> Float[np.ndarray, "B K D"]:
         """The stored vectors of these rows, float32; zero where there is no passage."""
@@ -93,18 +119,20 @@ class HfCompatRetriever(Retriever):
 
     def batch(
         self,
-        rows: Int[np.ndarray, "B K"],
+        hits: Hits,
         question: Int[np.ndarray, "B Q"],
         source_question: Int[np.ndarray, "B L"],
         target: Int[np.ndarray, "B T"] | None = None,
         weight: Float[np.ndarray, "B"] | None = None,
     ) -> Batch:
         """A batch with whole sources in the place of passages, as wide as the longest needs in steps of 32."""
-        passages = [[self.index.passages[int(i)] if i >= 0 else None for i in row] for row in rows]
+        passages = [[self.index.passages[int(i)] if i >= 0 else None for i in row] for row in hits.rows]
         sources = hf_compat_sources(self.tokenizers, question, passages, self.max_source, self.form)
         longest = int((sources != self.pad_id).sum(-1).max())
         sources = sources[..., : bucket(longest, 32, self.max_source)]
-        return Batch(question, source_question[:, :0], sources, self.vectors(rows), rows >= 0, target, weight)
+        valid, scores = _prior(hits)
+        vectors = self.vectors(hits.rows)
+        return Batch(question, source_question[:, :0], sources, vectors, valid, target, weight, scores)
 
 
 class ClosedBook:
@@ -115,22 +143,35 @@ class ClosedBook:
     def __init__(self, dim: int, pad_id: int):
         self.dim, self.pad_id = dim, pad_id
 
-    def rows(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> Int[np.ndarray, "B 1"]:
+    def find(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"], texts: Sequence[str]) -> Hits:
         """Row 0 for every question: the empty passage."""
-        return np.zeros((len(questions), 1), np.int32)
+        return Hits(np.zeros((len(questions), 1), np.int32))
 
     def batch(
         self,
-        rows: Int[np.ndarray, "B 1"],
+        hits: Hits,
         question: Int[np.ndarray, "B Q"],
         source_question: Int[np.ndarray, "B L"],
         target: Int[np.ndarray, "B T"] | None = None,
         weight: Float[np.ndarray, "B"] | None = None,
     ) -> Batch:
         """A batch whose passages are empty."""
-        passages = np.full((len(rows), 1, 1), self.pad_id, np.int32)
-        vectors = np.zeros((len(rows), 1, self.dim), np.float32)
-        return Batch(question, source_question, passages, vectors, rows >= 0, target, weight)
+        count = len(hits.rows)
+        passages = np.full((count, 1, 1), self.pad_id, np.int32)
+        vectors = np.zeros((count, 1, self.dim), np.float32)
+        return Batch(question, source_question, passages, vectors, hits.rows >= 0, target, weight)
+
+
+def _prior(hits: Hits) -> tuple[Bool[np.ndarray, "B K"], Float[np.ndarray, "B K"] | None]:
+    """Which places count, and the given scores with zeros in the others.
+
+    Words may find nothing for a question. Its first place counts then, with the empty passage that stands there: a
+    prior over no passage would be NaN.
+    """
+    found = hits.rows >= 0
+    valid = found.copy()
+    valid[:, 0] |= ~found.any(1)
+    return valid, None if hits.scores is None else np.where(found, hits.scores, 0.0).astype(np.float32)
 
 
 def source_width(batch: Batch, pad_id: int, most: int) -> int:

@@ -17,11 +17,13 @@ class Examples:
     """Training questions as token rows, one row for each (question, answer) pair.
 
     Attributes:
+      texts: the N questions as they are, for a search by words.
       question: int32 [N,Q] for the question encoder.
       source_question: int32 [N,Q'] for the generator.
       target: int32 [N,T].
     """
 
+    texts: tuple[str, ...]
     question: Int[np.ndarray, "N Q"]
     source_question: Int[np.ndarray, "N R"]
     target: Int[np.ndarray, "N T"]
@@ -40,6 +42,7 @@ class Examples:
                 raise ValueError(f"question {question.id!r} has no answer to train on")
         texts = [question.text for question in questions]
         return cls(
+            tuple(texts),
             trim(tokenizers.questions(texts), tokenizers.question.pad_token_id, 8),
             trim(tokenizers.source_questions(texts), tokenizers.source.pad_token_id, 8),
             trim(tokenizers.targets([q.answers[0] for q in questions]), tokenizers.target.pad_token_id, 8),

@@ -38,7 +38,7 @@ def train(config: Config, workdir: str | os.PathLike[str], parts: Parts | None =
       parts: what to start from, when it is loaded already.
 
     Returns:
-      The trained parameters, {'question_encoder', 'generator'}; without the first in closed book.
+      The trained parameters, {'question_encoder', 'generator'}; without the first in closed book and with BM25.
 
     Raises:
       ConfigurationMismatch: the directory holds another configuration's checkpoints; nothing was written.
@@ -80,7 +80,8 @@ def _train(config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Ch
             question = examples.question[rows]
             query_params = state.trainable.get("question_encoder", frozen.get("question_encoder"))
             try:
-                found = retriever.rows(parts.arch.question_encoder, query_params, question)
+                texts = [examples.texts[row] for row in rows]
+                found = retriever.find(parts.arch.question_encoder, query_params, question, texts)
             except ValueError:
                 if pending is not None:  # question vectors that are not finite: the last step's loss says why
                     _report(pending, t.log_every, t.steps, metrics, progress, rules)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from rag_jax import config as rag_config
 from rag_jax.cli import app
 from rag_jax.experiment import answer_questions, load_parts, make_retriever
-from rag_jax.rag.retrieve import HfCompatRetriever
+from rag_jax.rag.retrieve import HfCompatRetriever, Hits
 from rag_jax.training.loop import train
 from rag_jax.training.metrics import read_metrics
 from rag_jax.training.recipes import run_recipe
@@ -125,7 +125,7 @@ def test_the_generator_of_joined_texts_reads_what_rag_retriever_makes(peer, tmp_
     parts = load_parts(config)
     retriever = make_retriever(config, parts, tmp_path, config.k)
     asked = parts.tokenizers.questions(QUESTIONS)
-    batch = retriever.batch(np.array([[1, 0], [2, -1]]), asked, parts.tokenizers.source_questions(QUESTIONS))
+    batch = retriever.batch(Hits(np.array([[1, 0], [2, -1]])), asked, parts.tokenizers.source_questions(QUESTIONS))
     assert batch.source_question.shape == (2, 0)
     text = parts.tokenizers.source.decode(batch.passages[0, 0], skip_special_tokens=True)
     assert text == f"Odyssey / {TEXTS[1]} // who wrote the iliad?"

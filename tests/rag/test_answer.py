@@ -123,6 +123,21 @@ def test_answers_do_not_depend_on_the_batches(small):
     same(small.answers(small.three, QUESTIONS[::-1])[::-1], expected)
 
 
+def test_the_scores_of_a_search_by_words_are_the_logits_of_the_prior(small, tmp_path):
+    index = build_index(tmp_path / "words", PASSAGES, None, encoder_fingerprint="", backend="bm25")
+    retriever, questions = Retriever(index, small.tokenizers, 3), ["Homer in Rome", "zebra"]
+    params = {"generator": small.params["generator"]}
+    found, nothing = small.answers(retriever, questions, params=params, variant="sequence")
+    rows, scores = (part[0] for part in index.search_texts(questions, 3))
+    assert {source.passage for source in found.sources} == {PASSAGES[row] for row in rows}
+    assert len(set(scores)) > 1
+    priors = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    np.testing.assert_allclose([source.prior for source in found.sources], priors, atol=1e-5)
+    (alone,) = small.answers(ClosedBook(16, 1), ["zebra"], params=params, variant="sequence")
+    assert nothing.sources == ()
+    assert (nothing.text, nothing.logprob) == (alone.text, pytest.approx(alone.logprob, abs=1e-4))
+
+
 def test_a_batch_that_is_not_full_has_the_shape_of_one_that_is(small, monkeypatch):
     shapes = []
     decode = answering.decode_batch

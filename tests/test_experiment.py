@@ -1,0 +1,80 @@
+"""The index of a run, by what its configuration asks for."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from rag_jax import config as rag_config
+from rag_jax.experiment import load_parts, make_retriever, passage_index
+from rag_jax.text.world_facts import world_passages, world_questions
+from rag_jax.training.loop import train
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory):
+    """The fields of a run over eight passages."""
+    directory = tmp_path_factory.mktemp("files")
+    passages = [item.passage for item in world_passages("2020")[:8]]
+    ids = {passage.id for passage in passages}
+    questions = [q.question for q in world_questions("2020") if q.question.positive_ids[0] in ids]
+    rows = [{"id": p.id, "title": p.title, "text": p.text} for p in passages]
+    (directory / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{"id": q.id, "question": q.text, "answers": list(q.answers)} for q in questions]
+    (directory / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {
+        "k": 2,
+        "data.dataset": "files",
+        "data.passages_path": str(directory / "passages.jsonl"),
+        "data.questions_path": str(directory / "questions.jsonl"),
+        "train.batch_size": 2,
+        "train.steps": 1,
+        "optimizer.warmup_steps": 0,
+    }
+
+
+def final(values, **more):
+    return rag_config.finalise(rag_config.update(rag_config.Config(), values | more))
+
+
+def test_an_index_is_made_again_only_when_another_dtype_is_asked_for(values, tmp_path):
+    parts = load_parts(final(values))
+    made = []
+    for dtype in ("int8", "", "bfloat16"):
+        index = passage_index(parts, tmp_path / "i", "device", dtype)
+        made.append(((tmp_path / "i").stat().st_ino, index.manifest.parameters["dtype"]))
+    assert [dtype for _, dtype in made] == ["int8", "int8", "bfloat16"]
+    assert made[0] == made[1]
+    assert made[1][0] != made[2][0]
+
+
+def test_a_run_searches_on_the_device_as_it_searches_exactly(values, tmp_path):
+    parts = load_parts(final(values))
+    asked = parts.tokenizers.questions([question.text for question in parts.collection.train[:5]])
+    params = parts.params["question_encoder"]
+    rows = [
+        make_retriever(final(values, **{"index.backend": name}), parts, tmp_path / name, 3).rows(
+            parts.arch.question_encoder, params, asked
+        )
+        for name in ("exact", "device")
+    ]
+    np.testing.assert_array_equal(*rows)
+
+
+def test_with_bm25_the_generator_alone_is_trained_and_no_tower_is_loaded(values, tmp_path):
+    config = final(values, **{"index.backend": "bm25", "optimizer.retriever_learning_rate": 1e-4})
+    assert config.optimizer.retriever_learning_rate is None
+    parts = load_parts(config)
+    assert parts.passage_encoder is None
+    trained = train(config, tmp_path / "run", parts)
+    assert set(trained) == {"generator"}
+    moved = jax.tree.map(lambda a, b: not np.array_equal(a, b), trained, parts.params)
+    assert any(jax.tree.leaves(moved))
+    assert json.loads((tmp_path / "run" / "index" / "manifest.json").read_text())["backend"] == "bm25"
+
+
+@pytest.mark.parametrize("backend", ["exact", "bm25"])
+def test_a_dtype_where_there_is_no_choice_is_refused(values, backend):
+    with pytest.raises(rag_config.ConfigError, match=r"config\.index\.dtype: .* has no choice of dtype"):
+        final(values, **{"index.backend": backend, "index.dtype": "int8"})
