@@ -1,5 +1,7 @@
 import json
+import pickle
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -85,6 +87,8 @@ def test_an_index_of_vectors_remembers_its_weights(tmp_path, source):
         (["build", "{}/passages.jsonl", "{}/i", "--backend", "exact", "--dtype", "int8"], 'backend "device"'),
         (["build", "{}/passages.jsonl", "{}/i", "--backend", "bm25", "--dtype", "int8"], "no vectors"),
         (["build", "{}/passages.jsonl", "{}/i", "--recall-target", "0.9"], "device backend"),
+        (["build", "{}/passages.jsonl", "{}/i", "--embeddings", "{}/nothing"], "nothing"),
+        (["build", "{}/passages.jsonl", "{}/i", "--backend", "bm25", "--embeddings", "{}/f"], "bm25 has no vectors"),
         (["build", "{}/passages.jsonl", "{}/i", "--weights", "mars"], "mars: no weights there"),
         (["build", "{}/passages.jsonl", "{}", "--backend", "bm25"], "exists already"),
         (["info", "{}"], "no index there"),
@@ -102,6 +106,19 @@ def test_bad_input_is_one_clear_error(tmp_path, source, arguments, message):
     assert result.stderr.count("rag-jax: ") == 1
     assert "Traceback" not in result.output
     assert isinstance(result.exception, SystemExit)
+
+
+def test_embeddings_that_exist_are_imported_for_the_encoder_that_made_them(tmp_path, source):
+    run("build", source, tmp_path / "i", "--backend", "exact")
+    vectors = open_index(tmp_path / "i").vectors
+    pairs = [(line["id"], vector) for line, vector in zip(LINES, np.array(vectors), strict=True)]
+    (tmp_path / "f").write_bytes(pickle.dumps(pairs))
+    run("build", source, tmp_path / "j", "--backend", "exact", "--embeddings", tmp_path / "f")
+    np.testing.assert_array_equal(open_index(tmp_path / "j").vectors, vectors)
+    assert hits(tmp_path / "j", "Where does rain fall?") == hits(tmp_path / "i", "Where does rain fall?")
+    (tmp_path / "f").write_bytes(pickle.dumps([(id, vector[::-1].copy()) for id, vector in pairs]))
+    refused = run("build", source, tmp_path / "k", "--embeddings", tmp_path / "f", code=1)
+    assert "give the weights of the encoder" in " ".join(refused.stderr.split())
 
 
 def test_sizes_are_estimated_before_anything_is_built():

@@ -40,42 +40,58 @@ def build(
     recall_target: Annotated[
         float | None, typer.Option(help="device: search approximately with this recall.", show_default=False)
     ] = None,
+    embeddings: Annotated[
+        list[pathlib.Path] | None,
+        typer.Option(
+            help="Vectors that --weights made elsewhere: a file of DPR's embeddings, once for each.", show_default=False
+        ),
+    ] = None,
     max_passage_tokens: Annotated[int, typer.Option(help="What is longer is cut.", min=3)] = 128,
     batch_size: BatchSize = 128,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the index that is there.")] = False,
 ) -> None:
     """Embeds passages and builds their index; after a kill the same command goes on where it was.
 
-    Example:
+    Examples:
       rag-jax index build psgs_w100.tsv index --weights weights --backend scann --dtype bfloat16
+
+      rag-jax index build psgs_w100.tsv index --weights dpr --embeddings wikipedia_passages_0 --embeddings ...
     """
+    import itertools
+
     from rag_jax.commands.build_progress import BuildProgress
     from rag_jax.commands.towers import passage_tower
     from rag_jax.index.backends import backend_named
+    from rag_jax.index.dpr_embeddings import read_dpr_embeddings
     from rag_jax.index.footprint import estimate
+    from rag_jax.index.imported import build_with_embeddings
     from rag_jax.index.resume import build_resumable
     from rag_jax.text.readers import read_passages
 
     with told_plainly():
         texts = backend_named(backend).texts
         _check_build_options(backend, dtype, recall_target)
+        if texts and embeddings:
+            raise ValueError(f"--embeddings: {backend} has no vectors")
         passages = read_passages(source)
         tower = None if texts else passage_tower(weights, max_passage_tokens, batch_size)
         with BuildProgress(directory) as shown:
-            index = build_resumable(
-                directory,
-                shown.reading(passages),
-                tower and tower.embed,
-                encoder_fingerprint=tower.fingerprint if tower else "",
-                backend=backend,
-                settings=lambda count: _settings(backend, dtype, recall_target, count),
-                overwrite=overwrite,
-                made_with=tower and tower.made_with,
-                started=lambda count: shown.estimate(
+            common: dict[str, Any] = {
+                "encoder_fingerprint": tower.fingerprint if tower else "",
+                "backend": backend,
+                "settings": lambda count: _settings(backend, dtype, recall_target, count),
+                "overwrite": overwrite,
+                "made_with": tower and tower.made_with,
+                "started": lambda count: shown.estimate(
                     estimate(count, tower.dim if tower else 1, backend, dtype), embeds=not texts
                 ),
-                progress=shown.embedded,
-            )
+                "progress": shown.embedded,
+            }
+            if embeddings:
+                pairs = itertools.chain.from_iterable(map(read_dpr_embeddings, embeddings))
+                index = build_with_embeddings(directory, shown.reading(passages), pairs, tower.embed, **common)
+            else:
+                index = build_resumable(directory, shown.reading(passages), tower and tower.embed, **common)
     recall = index.manifest.recall
     found = f", recall {recall.value:.3f} at {recall.k}" if recall else ""
     typer.echo(f"{directory}: {len(index.passages):,} passages, {backend}{found}")

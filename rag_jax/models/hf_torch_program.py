@@ -1,25 +1,21 @@
-"""HOST. The pickle inside a file of torch.save, read without running it, and written.
+"""HOST. The pickle inside a file of torch.save, read without running it (`rag_jax.models.pickled`), and written.
 
-A pickle is a program for a stack machine, and some of its instructions import and call whatever the file names. The
-standard unpickler can be given a list of allowed names, but then safety hangs on every name in the list and on the
-unpickler's own shortcuts. Here nothing is unpickled: `pickletools.genops` cuts the bytes into instructions, and
-`interpret` carries out only the few dozen that torch.save needs for a state dict. None of them imports; a "call" is a
-lookup among four names, each of which makes a plain value in this file. Every other instruction and every other name is
-refused before anything happens.
+Of a state dict four names are known, and each makes a plain value in this file.
 """
 
 from __future__ import annotations
 
 import io
 import math
-import pickletools
 import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rag_jax.models import pickled
 from rag_jax.models.hf_stored import BFLOAT16, CheckpointError
+from rag_jax.models.pickled import Name, named, refuse_call
 
 _DTYPES = {
     "FloatStorage": np.dtype("<f4"),
@@ -34,13 +30,6 @@ _DTYPES = {
     "BoolStorage": np.dtype("?"),
 }
 _STORAGES = {dtype: name for name, dtype in _DTYPES.items()}
-
-
-class _Name(NamedTuple):
-    """What the file calls a function or a class. Never resolved."""
-
-    module: str
-    name: str
 
 
 class Storage(NamedTuple):
@@ -60,30 +49,14 @@ class View(NamedTuple):
     strides: tuple[int, ...]
 
 
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
-_LITERALS = {"BINUNICODE", "SHORT_BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
-_SHORT_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_MARK = object()
-
-
-def _named(pairs: Any) -> dict[str, Any]:
-    """A dict by name. Other keys are refused unhashed: hashing a tuple nested deep enough overflows the C stack."""
-    named = {}
-    for name, value in pairs:
-        if not isinstance(name, str):
-            raise CheckpointError(f"it holds an entry whose name is a {type(name).__name__}")
-        named[name] = value
-    return named
-
-
 def _call(function: Any, arguments: Any) -> Any:
     """The value of the few calls that a state dict holds."""
     match function, arguments:
-        case _Name("collections", "OrderedDict"), ():
+        case Name("collections", "OrderedDict"), ():
             return {}
-        case _Name("collections", "OrderedDict"), (list(pairs),):
-            return _named(pairs)
-        case _Name("torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2"), (
+        case Name("collections", "OrderedDict"), (list(pairs),):
+            return named(pairs)
+        case Name("torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2"), (
             Storage() as at,
             offset,
             shape,
@@ -94,98 +67,35 @@ def _call(function: Any, arguments: Any) -> Any:
             if not all(type(number) is int for number in numbers) or len(shape) != len(strides):
                 raise CheckpointError("a tensor whose shape or strides are no numbers")
             return View(at, offset, tuple(shape), tuple(strides))
-        case _Name("torch._utils", "_rebuild_parameter"), (View() as view, *_):
+        case Name("torch._utils", "_rebuild_parameter"), (View() as view, *_):
             return view
-        case _Name(module, name), _:
-            raise CheckpointError(f"it asks to call {module}.{name}, which weights have no need of; nothing was run")
-    raise CheckpointError("it asks to call something that is not a name; nothing was run")
+    return refuse_call(function)
 
 
 def _storage(reference: Any) -> Storage:
     match reference:
-        case ("storage", _Name("torch" | "torch.storage", kind), str(key), _, int(count), *rest) if kind in _DTYPES:
+        case ("storage", Name("torch" | "torch.storage", kind), str(key), _, int(count), *rest) if kind in _DTYPES:
             if rest and rest != [None]:
                 raise CheckpointError("its storages are views of each other, as torch wrote before 0.4; save it again")
             return Storage(_DTYPES[kind], key, count)
-        case ("storage", _Name(_, kind), *_):
+        case ("storage", Name(_, kind), *_):
             raise CheckpointError(f"a tensor of type {kind}; known are {', '.join(_DTYPES)}")
     raise CheckpointError("a reference to something that is not a tensor's storage")
 
 
+def _build(value: Any, state: Any) -> None:
+    """Attributes of a state dict are the versions of its modules: no weights."""
+    if not isinstance(value, dict):
+        raise CheckpointError("it sets attributes of something that is not a state dict; nothing was run")
+
+
 def interpret(stream: io.BufferedIOBase) -> Any:
-    """Carries out one pickle up to its STOP, and leaves the stream behind it.
+    """The value of one pickle; the stream is left behind it.
 
     Raises:
       CheckpointError: an instruction or a name that a state dict has no need of, or bytes that are no pickle.
     """
-    stack: list[Any] = []
-    memo: dict[int, Any] = {}
-
-    def since_mark() -> list[Any]:
-        place = len(stack) - 1
-        while stack[place] is not _MARK:  # without a mark this runs off the stack: an IndexError, so a damaged file
-            place -= 1
-        taken = stack[place + 1 :]
-        del stack[place:]
-        return taken
-
-    try:
-        for code, argument, _ in pickletools.genops(stream):
-            name = code.name
-            if name == "PROTO":
-                continue
-            if name == "STOP":
-                return stack.pop()
-            if name in _LITERALS:
-                stack.append(argument)
-            elif name in _CONSTANTS:
-                stack.append(_CONSTANTS[name])
-            elif name in _SHORT_TUPLES:
-                size = _SHORT_TUPLES[name]
-                stack[-size:] = [tuple(stack[-size:])]
-            elif name == "EMPTY_DICT":
-                stack.append({})
-            elif name == "EMPTY_LIST":
-                stack.append([])
-            elif name == "MARK":
-                stack.append(_MARK)
-            elif name == "TUPLE":
-                stack.append(tuple(since_mark()))
-            elif name == "APPEND":
-                last = stack.pop()
-                stack[-1].append(last)
-            elif name == "APPENDS":
-                last = since_mark()
-                stack[-1].extend(last)
-            elif name == "SETITEM":
-                key, last = stack[-2:]
-                del stack[-2:]
-                stack[-1].update(_named([(key, last)]))
-            elif name == "SETITEMS":
-                last = since_mark()
-                stack[-1].update(_named(zip(last[::2], last[1::2], strict=True)))
-            elif name in ("BINPUT", "LONG_BINPUT"):
-                memo[argument] = stack[-1]
-            elif name in ("BINGET", "LONG_BINGET"):
-                stack.append(memo[argument])
-            elif name == "GLOBAL":
-                stack.append(_Name(*argument.split(" ", 1)))
-            elif name == "REDUCE":
-                function, arguments = stack[-2:]
-                stack[-2:] = [_call(function, arguments)]
-            elif name == "BINPERSID":
-                stack.append(_storage(stack.pop()))
-            elif name == "BUILD":
-                stack.pop()  # attributes of a state dict (versions of its modules): not weights
-                if not isinstance(stack[-1], dict):
-                    raise CheckpointError("it sets attributes of something that is not a state dict; nothing was run")
-            else:
-                raise CheckpointError(f"its pickle holds the instruction {name}, which torch.save does not write")
-    except CheckpointError:
-        raise
-    except (ValueError, TypeError, IndexError, KeyError, AttributeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"its pickle is damaged ({type(error).__name__}: {error})") from None
-    raise CheckpointError("its pickle has no end")
+    return pickled.interpret(stream, _call, _build, _storage)
 
 
 def _integer(value: int) -> bytes:
