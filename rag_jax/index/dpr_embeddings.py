@@ -87,7 +87,7 @@ def _build(value: Any, state: Any) -> None:
 
 
 def read_dpr_embeddings(path: str | pathlib.Path) -> Iterator[tuple[str, Float[np.ndarray, " D"]]]:
-    """(id, vector) pairs of one file, in its order. The file is held in memory: 1.4 GB for one of DPR's fifty.
+    """(id, vector) pairs of one file, in its order. The file is held in memory: under 2 GB for one of fifty.
 
     Ids are given as they stand there, numbers as texts.
 

@@ -52,7 +52,7 @@ class ScannSettings:
     def derive(cls, count: int, **overrides: Any) -> ScannSettings:
         """Settings by ScaNN's rules of thumb for `count` vectors.
 
-        Below 20,000 all vectors are scored, below 100,000 all codes, above that codes in some of sqrt(count) leaves.
+        Below 20,000 all vectors are scored, below 100,000 all codes, above that codes in a tenth of sqrt(count) leaves.
 
         Raises:
           TypeError: an override that is not a field.
@@ -62,8 +62,10 @@ class ScannSettings:
             chosen.update(dims_per_block=2, reorder=200)
         if count >= 100_000:
             leaves = round(math.sqrt(count))
+            # Of a million clustered vectors (benchmarks/retrieval.py) a tenth of the leaves holds 97 % of the ten best,
+            # a twentieth 94 % in two thirds of the time, a fifth 99 % in twice the time.
             chosen.update(
-                leaves=leaves, leaves_to_search=max(leaves // 20, 50), training_sample=max(100_000, 40 * leaves)
+                leaves=leaves, leaves_to_search=max(leaves // 10, 50), training_sample=max(100_000, 40 * leaves)
             )
         return cls(**(chosen | overrides))
 

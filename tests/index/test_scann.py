@@ -28,7 +28,7 @@ def test_settings_follow_the_rules_of_thumb():
     assert (small.leaves, small.dims_per_block, small.reorder) == (0, 0, 0)
     assert (middle.leaves, middle.dims_per_block, middle.reorder) == (0, 2, 200)
     assert (large.leaves, large.dims_per_block, large.anisotropic_threshold) == (316, 2, 0.2)
-    assert (wiki.leaves, wiki.leaves_to_search, wiki.training_sample) == (4584, 229, 183_360)
+    assert (wiki.leaves, wiki.leaves_to_search, wiki.training_sample) == (4584, 458, 183_360)
     for count, settings in ((1, ScannSettings.derive(1)), (20_000, middle), (100_000, large), (21_015_324, wiki)):
         settings.check(count, 768)
 
