@@ -1,5 +1,6 @@
 """What all tests share: the platform, the compilation cache and the random generator."""
 
+import gc
 import os
 from importlib import metadata
 
@@ -23,6 +24,12 @@ def pytest_configure(config):
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("jax")))
         # The models in the tests are tiny: with jax's own bound of one second almost nothing would be kept.
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+
+
+def pytest_collection_finish(session):
+    """What is imported by now stays: the collector need not walk a million objects again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

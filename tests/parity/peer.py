@@ -3,8 +3,10 @@
 Initialised wide, so that attention is far from uniform and a wrong scale, mask or position moves every number.
 """
 
+import copy
 import dataclasses
 import tempfile
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +75,31 @@ def scatter(model: torch.nn.Module) -> torch.nn.Module:
     return model.eval()
 
 
+def draw_weights(case: "Case", seed: int) -> "Case":
+    """The same shapes and inputs with other weights: for them the programs of the first need not be compiled again."""
+    torch.manual_seed(seed)
+    c = case.ours.generator
+    model = copy.deepcopy(case.torch["sequence"])
+    with torch.no_grad():
+        for value in model.parameters():
+            norm = value.ndim == 1 and value.mean() > 0.5
+            value.copy_(torch.randn_like(value) * 0.2 + norm)
+        model.generator.final_logits_bias.zero_()
+    scatter(model)
+    with torch.no_grad():  # answers of different lengths
+        model.generator.final_logits_bias[0, c.eos_id] += 1.5
+    return dataclasses.replace(case, **both_sides(model))
+
+
+def both_sides(model: torch.nn.Module) -> dict[str, Any]:
+    """The model in both variants at the peer, and its copy here."""
+    token = RagTokenForGeneration(copy.deepcopy(model.config)).eval()
+    token.load_state_dict(model.state_dict())
+    with tempfile.TemporaryDirectory() as directory:
+        model.save_pretrained(directory)
+        return {"torch": {"sequence": model, "token": token}, "ours": hf.load_rag(directory, "sequence")}
+
+
 @dataclasses.dataclass
 class Case:
     """One model on both sides, and inputs for it, jagged rows padded at the end."""
@@ -114,16 +141,11 @@ def make_case(seed: int) -> Case:
     config = RagConfig.from_question_encoder_generator_configs(
         encoder, generator, n_docs=passages, retrieval_vector_size=encoder.hidden_size
     )
-    models = {"sequence": scatter(RagSequenceForGeneration(config))}
-    models["token"] = RagTokenForGeneration(config).eval()
-    models["token"].load_state_dict(models["sequence"].state_dict())
-    with tempfile.TemporaryDirectory() as directory:
-        models["sequence"].save_pretrained(directory)
-        ours = hf.load_rag(directory, "sequence")
+    models = both_sides(scatter(RagSequenceForGeneration(config)))
     batch, width, target = int(rng.integers(1, 4)), int(rng.integers(6, 15)), int(rng.integers(3, 9))
     question, question_mask = padded(rng, (batch, int(rng.integers(4, 12))), encoder.vocab_size, 0, 1, 2)
     source, source_mask = padded(rng, (batch, passages, width), generator.vocab_size, 1, 0, 2)
     labels, _ = padded(rng, (batch, target), generator.vocab_size, 1, 2, 2, low=3)
     vectors = rng.normal(size=(batch, passages, encoder.hidden_size)) * 0.5
     inputs = (question, question_mask, source, source_mask, labels, vectors)
-    return Case(models, ours, *map(jnp.asarray, inputs))
+    return Case(models["torch"], models["ours"], *map(jnp.asarray, inputs))

@@ -3,9 +3,7 @@
 Ten shapes with ten sets of weights and inputs each, so that a shape compiles once.
 """
 
-import copy
 import functools
-import tempfile
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from rag_jax.models import hf
 from rag_jax.rag import marginal
 from rag_jax.rag.decode import decode_sequence, decode_token
 from rag_jax.rag.rules import DecodeOptions
-from tests.parity.peer import make_case, scatter, to_torch
+from tests.parity.peer import draw_weights, make_case, to_torch
 from tests.parity.programs import compile_fast
 
-SHAPES, WEIGHTS, MAX_TOKENS = range(300, 310), range(10), 7
+SHAPES = (301, 306, 309, 316, 327, 329, 300, 303, 312, 304)  # one decoder layer, then two, then three: it is unrolled
+WEIGHTS, MAX_TOKENS = range(10), 7
 DECODE = {"token": decode_token, "sequence": decode_sequence}
 
 
@@ -39,45 +37,27 @@ def seeing_padding(model, pad):
 
 
 @functools.cache
+def first_of(seed):
+    return make_case(seed)
+
+
+@functools.cache
 def models_of_a_shape(seed):
-    """The shape's torch models with fresh weights, our copy of them, sources, masks and document scores, ten times."""
-    with tempfile.TemporaryDirectory() as directory:
-        return list(make_models(seed, directory))
+    """Ten models of a shape with sources, masks and document scores of their own."""
+    return [make_model(seed, number) for number in WEIGHTS]
 
 
-def make_models(seed, directory):
-    case = make_case(seed)
+def make_model(seed, number):
+    case = draw_weights(first_of(seed), 1000 * seed + number)
     c = case.ours.generator
-    for number in WEIGHTS:
-        torch.manual_seed(1000 * seed + number)
-        rng = np.random.default_rng((seed, number))
-        first = case.torch["sequence"]
-        with torch.no_grad():
-            for value in first.parameters():
-                norm = value.ndim == 1 and value.mean() > 0.5
-                value.copy_(torch.randn_like(value) * 0.2 + norm)
-            first.generator.final_logits_bias.zero_()
-        scatter(first)
-        with torch.no_grad():  # answers of different lengths
-            first.generator.final_logits_bias[0, c.eos_id] += 1.5
-        case.torch["token"].load_state_dict(first.state_dict())
-        first.save_pretrained(directory)
-        ours = hf.load_rag(directory, "sequence")
-        source = np.asarray(case.source)
-        mask = np.asarray(case.source_mask)
-        if number % 2:  # without padding in the batch
-            mask = np.ones_like(mask)
-        source = np.where(mask, rng.integers(3, c.vocab_size, source.shape), c.pad_id)
-        scores = rng.normal(size=source.shape[:2]).astype(np.float32) * 2
-        models = copy.deepcopy({"token": case.torch["token"], "sequence": first})
-        seeing_padding(models["sequence"], c.pad_id)
-        yield (
-            models,
-            ours.params["generator"],
-            source.astype(np.int32),
-            mask,
-            scores,
-        )
+    rng = np.random.default_rng((seed, number))
+    mask = np.asarray(case.source_mask)
+    if number % 2:  # without padding in the batch
+        mask = np.ones_like(mask)
+    source = np.where(mask, rng.integers(3, c.vocab_size, mask.shape), c.pad_id)
+    scores = rng.normal(size=source.shape[:2]).astype(np.float32) * 2
+    seeing_padding(case.torch["sequence"], c.pad_id)
+    return case.torch, case.ours.params["generator"], source.astype(np.int32), mask, scores
 
 
 @pytest.mark.parametrize(("variant", "beams"), [("token", 1), ("token", 4), ("sequence", 1), ("sequence", 4)])
@@ -85,7 +65,7 @@ def make_models(seed, directory):
 def test_ids_are_the_peers(seed, variant, beams):
     compiled, said = None, set()
     for models, params, source, mask, scores in models_of_a_shape(seed):
-        model, c = models[variant], make_config(seed)
+        model, c = models[variant], first_of(seed).ours.generator
         options = DecodeOptions(max_new_tokens=MAX_TOKENS, min_new_tokens=2, num_beams=beams)
         inputs = (params, jnp.asarray(source), jnp.asarray(mask), marginal.log_prior(jnp.asarray(scores)))
         if compiled is None:
@@ -117,8 +97,3 @@ def test_ids_are_the_peers(seed, variant, beams):
         assert up_to_end(ours.tokens[:, 0], c.eos_id, c.pad_id) == expected
         said |= {tuple(row) for row in expected}
     assert len(said) > 3
-
-
-@functools.cache
-def make_config(seed):
-    return make_case(seed).ours.generator

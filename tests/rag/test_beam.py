@@ -1,6 +1,7 @@
 """Beam search, both decodings with beams, and rescoring, against brute force over a closed language."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -78,9 +79,13 @@ def truth(params, case):
     }
 
 
+@functools.partial(jax.jit, static_argnums=(0, 2), static_argnames=("fast", "chunk", "prune"))
+def decoded(function, params, options, case, **settings):
+    return function(params, CONFIG, *case, options, **settings)
+
+
 def run(function, params, case, options, **settings):
-    decode = jax.jit(lambda p, s, m, prior: function(p, CONFIG, s, m, prior, options, **settings))
-    return jax.device_get(decode(params, *case))
+    return jax.device_get(decoded(function, params, options, tuple(case), **settings))
 
 
 @pytest.fixture(scope="module")

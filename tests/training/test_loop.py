@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+import shutil
 
 import jax
 import numpy as np
@@ -127,7 +128,7 @@ def test_run_directory_of_another_configuration_is_refused_and_untouched(files, 
 
 
 def test_non_finite_loss_stops_with_the_number_of_the_step(files, tmp_path):
-    config = small(files)
+    config = small(files, model__dropout=0.1)
     parts = load_parts(config)
     kernel = parts.params["generator"]["decoder_layers"]["feed_forward"]["wide"]["bias"]
     parts.params["generator"]["decoder_layers"]["feed_forward"]["wide"]["bias"] = np.full_like(kernel, np.nan)
@@ -142,15 +143,16 @@ def test_k_beyond_the_corpus_is_masked_and_shows_no_ghost(files, whole):
     parts = load_parts(config)
     retriever = make_retriever(config, parts, workdir, config.k)
     for variant in ("sequence", "token"):
-        found = answer(params, parts.arch, parts.tokenizers, retriever, ["capital of Albania"], variant=variant)
+        question = ["capital of Albania"]
+        found = answer(params, parts.arch, parts.tokenizers, retriever, question, variant=variant, batch_size=1)
         sources = next(iter(found)).sources
         assert len({source.passage.id for source in sources}) == len(sources) == PASSAGES
         assert sum(s.prior for s in sources) == pytest.approx(1, abs=1e-5)
         assert sum(s.posterior for s in sources) == pytest.approx(1, abs=1e-5)
 
 
-def test_closed_book_and_rag_are_evaluated_in_one_table(files, tmp_path):
-    train(small(files, train__steps=1), tmp_path / "sequence")
+def test_closed_book_and_rag_are_evaluated_in_one_table(files, whole, tmp_path):
+    shutil.copytree(whole[1], tmp_path / "sequence")
     train(small(files, train__steps=1, retriever="none"), tmp_path / "closed_book")
     results = evaluate_runs(tmp_path, trained_params)
     assert json.loads((tmp_path / "metrics.json").read_text()) == results
