@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from rag_jax.text.documents import Document, cut
+from rag_jax.text.documents.document import Document, cut
 from rag_jax.text.faults import ReadError as ReadError
 from rag_jax.text.faults import SeenIds
 from rag_jax.types import Passage, Question
@@ -41,12 +41,12 @@ def read_passages(path: str | pathlib.Path) -> Iterator[Passage]:
     """
     # Only documents need the parsers of wikitext and Markdown.
     if pathlib.Path(path).is_dir():
-        from rag_jax.text.folders import read_folder
+        from rag_jax.text.documents.folders import read_folder
 
         return _pieces(pathlib.Path(path), read_folder(path))
     path = _existing(path)
     if path.name.endswith((".xml", ".xml.bz2")):
-        from rag_jax.text.dump import read_articles
+        from rag_jax.text.documents.dump import read_articles
 
         return _pieces(path, read_articles(path))
     readers: dict[str, Callable[[pathlib.Path], Iterator[tuple[int, Passage]]]] = {

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 from xml.parsers import expat
 
-from rag_jax.text.documents import Document
+from rag_jax.text.documents.document import Document
+from rag_jax.text.documents.wikitext import HIDDEN_NAMESPACES, plain_text
 from rag_jax.text.faults import ReadError, SeenIds
-from rag_jax.text.wikitext import HIDDEN_NAMESPACES, plain_text
 
 ENDINGS = (".xml", ".xml.bz2")
 BLOCK = 1 << 18  # bytes given to expat at a time

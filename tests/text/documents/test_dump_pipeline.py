@@ -7,7 +7,7 @@ from rag_jax.text.readers import read_passages
 
 pytest.importorskip("apache_beam", reason="apache_beam is not installed; it is the extra `beam`")
 
-from rag_jax.text import dump_pipeline
+from rag_jax.text.documents import dump_pipeline
 
 WIKI = pathlib.Path(__file__).parent / "data" / "made_up_wiki.xml"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rag_jax.text.wikitext import plain_text
+from rag_jax.text.documents.wikitext import plain_text
 
 NAMES = ("file", "datei", "kategorie", "category")
 

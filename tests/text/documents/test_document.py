@@ -2,7 +2,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from rag_jax.text.documents import Document, cut
+from rag_jax.text.documents.document import Document, cut
 from rag_jax.types import Passage
 
 

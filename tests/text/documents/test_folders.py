@@ -1,7 +1,7 @@
 import pytest
 
-from rag_jax.text.folders import read_folder
-from rag_jax.text.markdown import plain_text
+from rag_jax.text.documents.folders import read_folder
+from rag_jax.text.documents.markdown import plain_text
 from rag_jax.text.readers import ReadError, read_passages
 
 

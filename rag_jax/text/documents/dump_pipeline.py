@@ -1,6 +1,6 @@
 """HOST. A whole dump cut into passages by Apache Beam, on one machine or many: the same passages as `read_passages`.
 
-    python -m rag_jax.text.dump_pipeline --output=passages --shards=64 --dumps 'enwiki-*-pages-articles*.xml*.bz2'
+    python -m rag_jax.text.documents.dump_pipeline --output=passages --shards=64 --dumps 'enwiki-*-articles*.bz2'
 
 Wikipedia publishes its dump whole and in parts; each file given is read by one worker from its start to its end, and
 the pages, which cost the most, are worked on by all. Other options are Beam's own (`--runner`, `--direct_num_workers`,
@@ -19,8 +19,8 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from rag_jax.text.documents import PASSAGE_WORDS, cut
-from rag_jax.text.dump import Page, article, read_pages
+from rag_jax.text.documents.document import PASSAGE_WORDS, cut
+from rag_jax.text.documents.dump import Page, article, read_pages
 from rag_jax.types import Passage
 
 

@@ -8,8 +8,8 @@ import tracemalloc
 
 import pytest
 
-from rag_jax.text.documents import cut
-from rag_jax.text.dump import read_articles, read_pages
+from rag_jax.text.documents.document import cut
+from rag_jax.text.documents.dump import read_articles, read_pages
 from rag_jax.text.readers import ReadError, read_passages
 
 WIKI = pathlib.Path(__file__).parent / "data" / "made_up_wiki.xml"
@@ -152,7 +152,7 @@ def test_an_entity_is_not_expanded(tmp_path):
 
 
 def test_a_page_without_an_end_is_not_gathered(tmp_path, monkeypatch):
-    monkeypatch.setattr("rag_jax.text.dump.LONGEST_PAGE", 1000)
+    monkeypatch.setattr("rag_jax.text.documents.dump.LONGEST_PAGE", 1000)
     text = "<title>T</title><ns>0</ns><id>1</id><revision><text>" + "a " * 1000 + "</text></revision>"
     assert "more than 1000 characters" in fault(dump_of(tmp_path, one_page(text)))
 

@@ -6,9 +6,9 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from rag_jax.text.documents import Document
+from rag_jax.text.documents.document import Document
+from rag_jax.text.documents.markdown import plain_text
 from rag_jax.text.faults import ReadError
-from rag_jax.text.markdown import plain_text
 
 MARKDOWN = (".md", ".markdown")
 ENDINGS = (".txt", *MARKDOWN)
