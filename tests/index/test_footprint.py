@@ -1,6 +1,8 @@
+import numpy as np
 import pytest
 
 from rag_jax.index.footprint import estimate, estimate_all
+from rag_jax.index.scann import ScannSearcher, ScannSettings
 
 WIKIPEDIA, BERT = 21_015_324, 768
 GB = 10**9
@@ -13,9 +15,9 @@ GB = 10**9
         ("device", "float32", 0, 64.6),
         ("device", "bfloat16", 0, 32.3),
         ("device", "int8", 0, 16.2),
-        ("scann", "float32", 4.0, 64.6),
-        ("scann", "bfloat16", 4.0, 32.3),
-        ("scann", "int8", 4.0, 16.1),
+        ("scann", "float32", 8.1, 64.6),
+        ("scann", "bfloat16", 8.1, 32.3),
+        ("scann", "int8", 8.1, 16.1),
     ],
 )
 def test_wikipedia_takes_what_is_known(backend, dtype, codes, vectors):
@@ -26,8 +28,26 @@ def test_wikipedia_takes_what_is_known(backend, dtype, codes, vectors):
     assert round(found.passages / GB) == 13
 
 
-def test_codes_take_half_a_byte_for_two_dimensions():
-    assert estimate(WIKIPEDIA, BERT).codes == WIKIPEDIA * 192
+def test_codes_take_half_a_byte_for_two_dimensions_in_each_of_two_leaves():
+    found = estimate(WIKIPEDIA, BERT)
+    assert found.codes == WIKIPEDIA * 192 * 2
+    assert found.codes_on_disk == WIKIPEDIA * (384 + 4) * 2  # whole bytes, and the number of the leaf
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_the_estimate_is_what_scann_writes(tmp_path, monkeypatch, dtype):
+    pytest.importorskip("scann", reason="ScaNN has wheels for Linux only")
+    count, dim = 3000, 7
+    settings = ScannSettings(20, 5, 1.5, 2, reorder=100, reorder_dtype=dtype)
+    monkeypatch.setattr(ScannSettings, "derive", classmethod(lambda cls, count, **_: settings))
+    vectors = np.random.default_rng(0).standard_normal((count, dim), np.float32)
+    ScannSearcher.build(vectors, settings).save(tmp_path / "s")
+    expected = estimate(count, dim, "scann", dtype)
+    written = {path.name: path.stat().st_size for path in (tmp_path / "s").glob("*.npy")}
+    original = written.pop("dataset.npy", 0)  # a link to the stored vectors
+    assert original in (0, expected.stored + 128)
+    # A header of 128 bytes for each array; what int8 needs for each dimension does not grow with the vectors.
+    assert sum(written.values()) == pytest.approx(expected.codes_on_disk + expected.copies, abs=128 * 6)
 
 
 def test_stored_vectors_are_float32_and_smaller_copies_come_on_top():

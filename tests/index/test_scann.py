@@ -11,6 +11,7 @@ from rag_jax.index.scann import ScannSearcher, ScannSettings
 pytest.importorskip("scann", reason="ScaNN has wheels for Linux only")
 
 TREE = ScannSettings(leaves=16, leaves_to_search=2, dims_per_block=2, reorder=40)
+SOAR = dataclasses.replace(TREE, soar=1.5)
 
 
 @pytest.fixture
@@ -29,6 +30,7 @@ def test_settings_follow_the_rules_of_thumb():
     assert (middle.leaves, middle.dims_per_block, middle.reorder) == (0, 2, 200)
     assert (large.leaves, large.dims_per_block, large.anisotropic_threshold) == (316, 2, 0.2)
     assert (wiki.leaves, wiki.leaves_to_search, wiki.training_sample) == (4584, 458, 183_360)
+    assert (middle.soar, large.soar) == (0, 1.5)
     for count, settings in ((1, ScannSettings.derive(1)), (20_000, middle), (100_000, large), (21_015_324, wiki)):
         settings.check(count, 768)
 
@@ -46,6 +48,8 @@ def test_an_override_wins_and_a_misspelt_one_is_refused():
         {"leaves": -1},
         {"leaves_to_search": 0},
         {"leaves_to_search": 17},
+        {"soar": -1.0},
+        {"soar": 1.0, "leaves": 0, "leaves_to_search": 0},
         {"leaves": 0},
         {"leaves": 2.0},
         {"dims_per_block": 9},
@@ -136,7 +140,7 @@ def test_a_large_k_opens_as_many_leaves_as_it_needs(vectors, queries):
     assert (ScannSearcher.build(vectors, TREE).search(queries, 1500) >= 0).all()
 
 
-@pytest.mark.parametrize("settings", [ScannSettings(), dataclasses.replace(TREE, leaves=0, leaves_to_search=0), TREE])
+@pytest.mark.parametrize("settings", [ScannSettings(), dataclasses.replace(TREE, leaves=0, leaves_to_search=0), SOAR])
 def test_a_moved_searcher_finds_the_same(vectors, queries, tmp_path, settings):
     built = ScannSearcher.build(vectors, settings)
     built.save(tmp_path / "here")
@@ -164,6 +168,9 @@ DAMAGE = {
     "narrower vectors": lambda d: np.save(d / "dataset.npy", np.load(d / "dataset.npy")[:, :7]),
     "fewer codes": lambda d: np.save(d / "hashed_dataset.npy", np.load(d / "hashed_dataset.npy")[:100]),
     "fewer tokens": lambda d: np.save(d / "datapoint_to_token.npy", np.load(d / "datapoint_to_token.npy")[:100]),
+    "fewer second codes": lambda d: np.save(
+        d / "hashed_dataset_soar.npy", np.load(d / "hashed_dataset_soar.npy")[:100]
+    ),
     "no codebook": lambda d: (d / "ah_codebook.pb").unlink(),
     "no config": lambda d: (d / "scann_config.pb").unlink(),
     "no assets": lambda d: (d / "scann_assets.pbtxt").unlink(),
@@ -180,7 +187,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_files_are_refused_before_scann_reads_them(vectors, tmp_path, damage, monkeypatch):
-    ScannSearcher.build(vectors, TREE).save(tmp_path / "s")
+    ScannSearcher.build(vectors, SOAR).save(tmp_path / "s")
     DAMAGE[damage](tmp_path / "s")
     with pytest.raises(ValueError, match=r"not a ScaNN searcher for this index .*build the index again"):
         ScannSearcher.load(tmp_path / "s", 2000)
@@ -192,6 +199,15 @@ def test_a_searcher_of_another_set_is_refused(vectors, tmp_path):
         ScannSearcher.load(tmp_path / "s", 2000)
     with pytest.raises(FileNotFoundError, match="no ScaNN searcher there"):
         ScannSearcher.load(tmp_path / "none", 2000)
+
+
+def test_a_second_leaf_finds_more_in_as_many_leaves_and_no_row_twice(vectors, rng):
+    queries = rng.standard_normal((200, 8), np.float32)
+    exact = ExactSearcher(vectors).search(queries, 10)
+    found = [ScannSearcher.build(vectors, settings).search(queries, 10) for settings in (TREE, SOAR)]
+    once, twice = ([len(set(a) & set(b)) for a, b in zip(f.tolist(), exact.tolist(), strict=True)] for f in found)
+    assert np.mean(twice) > np.mean(once) + 0.5
+    assert all(len(set(row)) == 10 for row in found[1].tolist())
 
 
 def test_derived_codes_recall_nearly_everything_of_clustered_vectors(rng):
