@@ -44,7 +44,8 @@ def bytes_of(program: Program, computation: Computation, instruction: Instructio
 def rearrangements(program: Program, computation: str, at_least: int | float) -> list[Instruction]:
     """Copies, transpositions and gathers of a computation that give arrays of so many bytes or more.
 
-    Fusions that end in one count. Bringing an array from HBM to vector memory as it lies does not: it has to be read.
+    Fusions that end in one count, and so does bringing an array back from vector memory. Bringing it there as it lies
+    does not: it has to be read.
     """
     found = []
     here = program.computations[computation]
@@ -58,7 +59,8 @@ def rearrangements(program: Program, computation: str, at_least: int | float) ->
                 found.append(instruction)
         elif last.operation == "copy-start":
             (source,), target = here.instructions[last.operands[0]].shapes, last.shapes[0]
-            if source.space == target.space and target.laid_out() >= at_least:
+            fetched = source.space == HBM != target.space
+            if not fetched and target.laid_out() >= at_least:
                 found.append(instruction)
     return found
 

@@ -220,15 +220,16 @@ def test_a_callback_is_a_transfer_to_the_host_and_arithmetic_is_none():
     assert price(text, V5E).host_transfers == ("c",)
 
 
-def test_rearrangements_are_found_and_bringing_an_array_near_is_none():
+def test_bringing_an_array_near_is_no_rearrangement_but_bringing_it_back_is_one():
     near = KEYS.replace("(2,1)}", "(2,1)S(1)}")
     text = entry(
         f"%a = {KEYS} parameter(0)",
         f"%b = ({near}, {KEYS}, u32[]{{:S(2)}}) copy-start(%a)",
         f"%c = {near} copy-done(%b)",
         f"%d = {KEYS.replace('3,2,1,0', '2,3,1,0')} copy(%a)",
+        f"%back = ({KEYS}, {near}, u32[]{{:S(2)}}) copy-start(%c)",
         f"ROOT %e = {KEYS} negate(%c)",
     )
     found = rearrangements(read_program(text), "main", WHOLE)
-    assert [instruction.name for instruction in found] == ["d"]
+    assert [instruction.name for instruction in found] == ["d", "back"]
     assert not rearrangements(read_program(text), "main", WHOLE + 1)
