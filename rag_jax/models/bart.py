@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from rag_jax.models.layers import Attention, FeedForward, layer_norm, scan_layers
+from rag_jax.models.layers import Attention, FeedForward, Segment, head_groups, layer_norm, scan_layers
 
 POSITION_OFFSET = 2  # BART's learned positions start at row 2: rows 0 and 1 are a leftover of fairseq's padding
 
@@ -110,18 +110,12 @@ class DecoderLayer(nn.Module):
         self.drop = nn.Dropout(c.dropout)
 
     def combine(
-        self,
-        x: Float[Array, "R T D"],
-        own: tuple[Array, Array],
-        own_mask: Bool[Array, "#R 1 T L"],
-        cross: tuple[Array, Array],
-        cross_mask: Bool[Array, "R 1 1 S"],
-        deterministic: bool,
+        self, x: Float[Array, "R T D"], own: tuple[Segment, ...], cross: Segment, deterministic: bool
     ) -> Float[Array, "R T D"]:
-        """The layer, given the keys and values of both attentions."""
-        update = self.attention.look(x, own, own_mask, deterministic)
+        """The layer, given what both attentions look at."""
+        update = self.attention.look(x, *own, deterministic=deterministic)
         x = self.attention_norm(x + self.drop(update, deterministic=deterministic))
-        update = self.cross_attention.look(x, cross, cross_mask, deterministic)
+        update = self.cross_attention.look(x, cross, deterministic=deterministic)
         x = self.cross_attention_norm(x + self.drop(update, deterministic=deterministic))
         update = self.feed_forward(x, deterministic)
         return self.output_norm(x + self.drop(update, deterministic=deterministic))
@@ -135,17 +129,17 @@ class DecoderLayer(nn.Module):
         deterministic: bool,
     ) -> tuple[Float[Array, "R T D"], None]:
         """A whole target, teacher-forced."""
-        own = self.attention.keys_values(x)
-        cross = self.cross_attention.keys_values(encoded)
-        return self.combine(x, own, own_mask, cross, cross_mask, deterministic), None
+        own = (*self.attention.keys_values(x), own_mask)
+        cross = (*self.cross_attention.keys_values(encoded), cross_mask)
+        return self.combine(x, (own,), cross, deterministic), None
 
     def cross_keys_values(self, encoded: Float[Array, "R S D"]) -> tuple[Array, Array]:
-        """Keys and values of the source, computed once for all steps and all beams."""
-        return self.cross_attention.keys_values(encoded)
+        """Keys and values of the source, computed once for all steps and all beams, laid out for a cache."""
+        return self.cross_attention.keys_values(encoded, head_groups(self.config.decoder_heads, self.config.width))
 
     def own_keys_values(self, x: Float[Array, "R N D"]) -> tuple[Array, Array]:
         """Keys and values of new tokens, to be written into the cache."""
-        return self.attention.keys_values(x)
+        return self.attention.keys_values(x, head_groups(self.config.decoder_heads, self.config.width))
 
 
 class Bart(nn.Module):
@@ -242,6 +236,14 @@ class Bart(nn.Module):
             real = jnp.arange(self.config.table_rows) < self.config.vocab_size
             scores = jnp.where(real, scores, jnp.finfo(jnp.float32).min)
         return scores
+
+    def token_logits(self, states: Float[Array, "*axes D"], tokens: Int[Array, "*axes"]) -> Float[Array, "*axes"]:
+        """What `logits` has at one token for each state, without computing the others."""
+        chosen = self.tokens(tokens)
+        scores = jnp.einsum("...d,...d->...", states.astype(chosen.dtype), chosen).astype(jnp.float32)
+        if self.config.has_logits_bias:
+            scores = scores + jax.lax.stop_gradient(self.final_logits_bias)[tokens]
+        return jnp.where(tokens < self.config.vocab_size, scores, jnp.finfo(jnp.float32).min)
 
     def __call__(
         self,

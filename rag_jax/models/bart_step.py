@@ -1,10 +1,10 @@
 """DEVICE. BART's decoder one token at a time, with caches that the caller holds.
 
-Three facts make a step cheap. The source's keys and values are computed once a (question, passage) pair and shared by
+Four facts make a step cheap. The source's keys and values are computed once a (question, passage) pair and shared by
 all beams, which are query positions of one attention. The self-attention cache is never reordered: every beam's tokens
 keep their slots, and a mask picks each beam's ancestors. The layers are unrolled with a cache each, written in place:
-stacked in a scan, every layer's slice would be copied in and out. The pairs' rows are R, the beams N, the slots L =
-steps x N.
+stacked in a scan, every layer's slice would be copied in and out. Heads share the rows of a cache as far as those are
+wide, see `head_groups`. The pairs' rows are R, the beams N, the slots L = steps x N.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rag_jax.models.bart import Bart, BartConfig, DecoderLayer
+from rag_jax.models.layers import head_groups
 
-KeysValues = tuple[Array, Array]  # [R, H, length, d] each
+KeysValues = tuple[Array, Array]  # [R, G, length, w] each, see `head_groups`
 
 
 class StepParams(NamedTuple):
@@ -28,7 +29,15 @@ class StepParams(NamedTuple):
 
 
 def unstack_layers(params: Any, config: BartConfig) -> StepParams:
-    """Cuts the scanned decoder into layers, once, outside the loop over steps."""
+    """Cuts the scanned decoder into layers and casts to the compute dtype, once, outside the loop over steps.
+
+    Norms stay as they are: they compute in float32.
+    """
+
+    def cast(path: Any, leaf: Array) -> Array:
+        return leaf if "norm" in jax.tree_util.keystr(path) else leaf.astype(config.dtype)
+
+    params = jax.tree_util.tree_map_with_path(cast, params)
     stacked = params["decoder_layers"]
     layers = tuple(jax.tree.map(lambda leaf, i=i: leaf[i], stacked) for i in range(config.decoder_layers))
     return StepParams(params, layers)
@@ -41,13 +50,14 @@ def cross_caches(params: StepParams, config: BartConfig, encoded: Float[Array, "
 
 
 def empty_caches(config: BartConfig, rows: int, slots: int) -> tuple[KeysValues, ...]:
-    """Zeroed self-attention caches, one a layer, [rows, heads, slots, head width]."""
-    shape = (rows, config.decoder_heads, slots, config.width // config.decoder_heads)
+    """Zeroed self-attention caches, one a layer, [rows, groups of heads, slots, width of a group]."""
+    groups = head_groups(config.decoder_heads, config.width)
+    shape = (rows, groups, slots, config.width // groups)
     zero = lambda: jnp.zeros(shape, config.dtype)  # noqa: E731
     return tuple((zero(), zero()) for _ in range(config.decoder_layers))
 
 
-def decode_step(
+def step_states(
     params: StepParams,
     config: BartConfig,
     tokens: Int[Array, "R N"],
@@ -57,8 +67,8 @@ def decode_step(
     cross: tuple[KeysValues, ...],
     own_mask: Bool[Array, "R N L"],
     source_mask: Bool[Array, "R S"],
-) -> tuple[Float[Array, "R N V"], tuple[KeysValues, ...]]:
-    """One decoding step for N beams of R rows, or N prefixes of any lengths.
+) -> tuple[Float[Array, "R N D"], tuple[KeysValues, ...]]:
+    """The decoder's states for N new tokens of R rows: of N beams, or of N prefixes of any lengths.
 
     Args:
       params: from `unstack_layers`.
@@ -72,26 +82,36 @@ def decode_step(
       source_mask: true on real source tokens.
 
     Returns:
-      float32 logits of the next token and the caches with the new keys and values.
+      The states, for `Bart.logits` and `Bart.token_logits`, and the caches with the new keys and values.
     """
     model, layer = Bart(config), DecoderLayer(config)
     x = model.apply({"params": params.model}, tokens, positions, "decoder", method=model.embed)
+    count = tokens.shape[1]
+    fresh = jnp.arange(own_mask.shape[2]) - slot
+    before = (own_mask & ((fresh < 0) | (fresh >= count)))[:, None]
+    beside = jax.lax.dynamic_slice_in_dim(own_mask, slot, count, axis=2)[:, None]
+    source_mask = source_mask[:, None, None, :]
     new = []
     for p, cache, source in zip(params.layers, caches, cross, strict=True):
         own = layer.apply({"params": p}, x, method=layer.own_keys_values)
-        cache = tuple(
-            jax.lax.dynamic_update_slice_in_dim(old, fresh.astype(old.dtype), slot, axis=2)
-            for old, fresh in zip(cache, own, strict=True)
+        looked_at = (*cache, before), (*own, beside)
+        x = layer.apply({"params": p}, x, looked_at, (*source, source_mask), True, method=layer.combine)
+        later = _known_after(x, slot)
+        new.append(
+            tuple(
+                jax.lax.dynamic_update_slice_in_dim(old, part.astype(old.dtype), later, axis=2)
+                for old, part in zip(cache, own, strict=True)
+            )
         )
-        x = layer.apply(
-            {"params": p},
-            x,
-            cache,
-            own_mask[:, None],
-            source,
-            source_mask[:, None, None, :],
-            True,
-            method=layer.combine,
-        )
-        new.append(cache)
-    return model.apply({"params": params.model}, x, method=model.logits), tuple(new)
+    return x, tuple(new)
+
+
+def _known_after(x: Float[Array, "R N D"], slot: Int[Array, ""]) -> Int[Array, ""]:
+    """The slot, in a form that waits for the layer's result: a cache is written after it was read.
+
+    A cache that is read after the write is taken into vector memory by a TPU's compiler, and written back as a whole;
+    one that is read before it by nothing but chance is copied first, so that the order does not matter.
+    """
+    # 0 whatever x is, NaN included, which no compiler sees through. One that did would be right as well.
+    nothing = jnp.minimum(jnp.abs(x.ravel()[0].astype(jnp.float32)), 0.0).astype(jnp.int32)
+    return slot + nothing

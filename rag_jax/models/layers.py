@@ -6,6 +6,7 @@ Both models are post-LayerNorm transformers (Devlin et al. 2019; Lewis et al. 20
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
     "full": None,  # save nothing inside a layer
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
+
+LANES = 128  # a TPU pads the fastest axis of an array to a multiple of it
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": lambda x: nn.gelu(x, approximate=False),  # the exact, erf form: what BERT and BART were trained with
@@ -43,27 +46,64 @@ def split_heads(x: Float[Array, "R T D"], heads: int) -> Float[Array, "R H T d"]
     return x.reshape(rows, time, heads, width // heads).transpose(0, 2, 1, 3)
 
 
+def head_groups(heads: int, width: int) -> int:
+    """Groups G of heads whose keys share a row of a cache, w = width / G values: as many heads as a row of LANES holds.
+
+    A TPU pads the fastest axis of an array to LANES. With one head of 64 a row half of every cache would be padding; or
+    slots would be made the fastest axis, and writing one of them would cost as much as writing all.
+    """
+    together = max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * width // heads <= LANES))
+    return heads // together
+
+
+Segment = tuple[Float[Array, "R G _ w"], Float[Array, "R G _ w"], Bool[Array, "#R #G #T _"]]
+"""Keys and values [R,G,S,w], and a mask [R,G,T,S] that is true where a query may look."""
+
+
 def attend(
-    query: Float[Array, "R H T d"],
-    key: Float[Array, "R H S d"],
-    value: Float[Array, "R H S d"],
-    mask: Bool[Array, "#R #H #T S"],
+    query: Float[Array, "R G T w"],
+    *segments: Segment,
     drop: Callable[[Array], Array] = lambda weights: weights,
+    together: int = 1,
 ) -> Float[Array, "R T D"]:
     """Scaled dot-product attention with a float32 softmax; heads are joined again in the result.
 
     Args:
-      query, key, value: projected operands of one compute dtype.
-      mask: true where a query may look. A row with no true entry gives a uniform average, never NaN.
+      query: projected, of the keys' and values' compute dtype.
+      segments: what is looked at, as if all stood in one row. A query that may look nowhere gets a uniform average,
+        never NaN.
       drop: dropout on the weights.
+      together: heads in a group, see `head_groups`; w is their joint width. Each gets queries of its own, zero where
+        the others' keys stand: products of whole rows, and the zeros add nothing.
     """
-    scale = query.shape[-1] ** -0.5
-    scores = jnp.einsum("rhtd,rhsd->rhts", query * jnp.asarray(scale, query.dtype), key)
-    scores = jnp.where(mask, scores.astype(jnp.float32), jnp.finfo(jnp.float32).min)
-    weights = drop(jax.nn.softmax(scores, axis=-1).astype(value.dtype))
-    mixed = jnp.einsum("rhts,rhsd->rhtd", weights, value)
-    rows, heads, time, width = mixed.shape
-    return mixed.transpose(0, 2, 1, 3).reshape(rows, time, heads * width)
+    rows, groups, time, wide = query.shape
+    query = query * jnp.asarray((wide // together) ** -0.5, query.dtype)
+    if together > 1:
+        mine = jnp.arange(wide) // (wide // together) == jnp.arange(together)[:, None, None]  # [together, 1, w]
+        query = jnp.where(mine, query[:, :, None], 0).reshape(rows, groups, together * time, wide)
+    scores = []
+    for key, _, mask in segments:
+        if together > 1 and mask.shape[2] > 1:
+            mask = jnp.tile(mask, (1, 1, together, 1))
+        score = jnp.einsum("rgtw,rgsw->rgts", query, key).astype(jnp.float32)
+        scores.append(jnp.where(mask, score, jnp.finfo(jnp.float32).min))
+    mixed = sum(
+        jnp.einsum("rgts,rgsw->rgtw", drop(weights.astype(value.dtype)), value)
+        for weights, (_, value, _) in zip(_softmax(scores), segments, strict=True)
+    )
+    if together > 1:
+        mixed = jnp.where(mine, mixed.reshape(rows, groups, together, time, wide), 0).sum(2)
+    return mixed.transpose(0, 2, 1, 3).reshape(rows, time, groups * wide)
+
+
+def _softmax(scores: list[Float[Array, "R G T _"]]) -> list[Float[Array, "R G T _"]]:
+    """Softmax over the last axes of all arrays together. Joining them would copy the longest."""
+    if len(scores) == 1:
+        return [jax.nn.softmax(scores[0], axis=-1)]
+    peak = functools.reduce(jnp.maximum, (score.max(-1, keepdims=True) for score in scores))
+    exponentials = [jnp.exp(score - peak) for score in scores]
+    total = sum(e.sum(-1, keepdims=True) for e in exponentials)
+    return [e / total for e in exponentials]
 
 
 class Attention(nn.Module):
@@ -91,20 +131,19 @@ class Attention(nn.Module):
         self.output = dense(self.width, self.dtype, self.init_std)
         self.drop = nn.Dropout(self.dropout)
 
-    def keys_values(self, context: Float[Array, "R S D"]) -> tuple[Float[Array, "R H S d"], Float[Array, "R H S d"]]:
-        """The projected keys and values of a context."""
-        return split_heads(self.key(context), self.heads), split_heads(self.value(context), self.heads)
+    def keys_values(
+        self, context: Float[Array, "R S D"], groups: int | None = None
+    ) -> tuple[Float[Array, "R G S w"], Float[Array, "R G S w"]]:
+        """The projected keys and values of a context: a head each, or so many groups of heads."""
+        groups = groups or self.heads
+        return split_heads(self.key(context), groups), split_heads(self.value(context), groups)
 
-    def look(
-        self,
-        x: Float[Array, "R T D"],
-        keys_values: tuple[Float[Array, "R H S d"], Float[Array, "R H S d"]],
-        mask: Bool[Array, "#R #H #T S"],
-        deterministic: bool = True,
-    ) -> Float[Array, "R T D"]:
-        """Attends from `x` to keys and values computed before."""
-        query = split_heads(self.query(x), self.heads)
-        return self.output(attend(query, *keys_values, mask, lambda w: self.drop(w, deterministic=deterministic)))
+    def look(self, x: Float[Array, "R T D"], *segments: Segment, deterministic: bool = True) -> Float[Array, "R T D"]:
+        """Attends from `x` to keys and values computed before, grouped or not."""
+        groups = segments[0][0].shape[1]
+        query = split_heads(self.query(x), groups)
+        drop = lambda w: self.drop(w, deterministic=deterministic)  # noqa: E731
+        return self.output(attend(query, *segments, drop=drop, together=self.heads // groups))
 
     def __call__(
         self,
@@ -114,7 +153,7 @@ class Attention(nn.Module):
         deterministic: bool = True,
     ) -> Float[Array, "R T D"]:
         """Attends from `x` to `context`."""
-        return self.look(x, self.keys_values(context), mask, deterministic)
+        return self.look(x, (*self.keys_values(context), mask), deterministic=deterministic)
 
 
 class FeedForward(nn.Module):

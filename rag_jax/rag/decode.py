@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rag_jax.models.bart import Bart, BartConfig
-from rag_jax.models.bart_step import cross_caches, decode_step, empty_caches, unstack_layers
+from rag_jax.models.bart_step import cross_caches, empty_caches, step_states, unstack_layers
 from rag_jax.rag import marginal
 from rag_jax.rag.beam import Special, beams, pick, search
 from rag_jax.rag.rescore import fast_scores, known_loglik, rescore, slots
@@ -64,38 +64,50 @@ class _Decoder:
     def caches(self, count: int) -> Any:
         return empty_caches(self.config, self.rows, count)
 
-    def run(
+    def states(
         self,
         caches: Any,
         tokens: Int[Array, "R N"],
         places: Int[Array, "#R #N"],
         slot: Array,
         seen: Bool[Array, "R N L"],
-    ) -> tuple[Float[Array, "R N V"], Any]:
-        return decode_step(self.split, self.config, tokens, places, slot, caches, self.cross, seen, self.mask)
+    ) -> tuple[Float[Array, "R N D"], Any]:
+        return step_states(self.split, self.config, tokens, places, slot, caches, self.cross, seen, self.mask)
 
-    def run_under_all(
+    def states_under_all(
         self,
         caches: Any,
         tokens: Int[Array, "B N"],
         places: Int[Array, "#B #N"],
         slot: Array,
         seen: Bool[Array, "B N L"],
-    ) -> tuple[Float[Array, "B K N V"], Any]:
+    ) -> tuple[Float[Array, "B K N D"], Any]:
         places = jnp.broadcast_to(places, tokens.shape)
         tokens, places, seen = (jnp.repeat(x, self.passages, axis=0) for x in (tokens, places, seen))
-        logits, caches = self.run(caches, tokens, places, slot, seen)
-        return logits.reshape(self.batch, self.passages, *logits.shape[1:]), caches
+        states, caches = self.states(caches, tokens, places, slot, seen)
+        return states.reshape(self.batch, self.passages, *states.shape[1:]), caches
 
+    def logits_under_all(
+        self, caches: Any, tokens: Array, places: Array, slot: Array, seen: Array
+    ) -> tuple[Float[Array, "B K N V"], Any]:
+        states, caches = self.states_under_all(caches, tokens, places, slot, seen)
+        return self.logits(states), caches
 
-def _under(logits: Float[Array, "B K N V"], total: Float[Array, "B K N"]) -> Callable[[Array, Array], Array]:
-    """See `beam.Under`."""
+    def logits(self, states: Float[Array, "*axes D"]) -> Float[Array, "*axes V"]:
+        model = Bart(self.config)
+        return model.apply({"params": self.split.model}, states, method=model.logits)
 
-    def of(beam: Int[Array, "B M"], token: Int[Array, "B M"]) -> Float[Array, "B M K"]:
-        rows = jax.vmap(lambda z, lse, n, v: z[:, n, v] - lse[:, n])(logits, total, beam, token)
-        return rows.swapaxes(1, 2)
+    def under(self, states: Float[Array, "B K N D"], total: Float[Array, "B K N"]) -> Callable[[Array, Array], Array]:
+        """See `beam.Under`. From the states: looking into the logits would make XLA copy them into another layout."""
+        model = Bart(self.config)
 
-    return of
+        def of(beam: Int[Array, "B M"], token: Int[Array, "B M"]) -> Float[Array, "B M K"]:
+            chosen, lse = (jax.vmap(lambda rows, n: rows[:, n])(x, beam) for x in (states, total))
+            tokens = jnp.broadcast_to(token[:, None], lse.shape)
+            rows = model.apply({"params": self.split.model}, chosen, tokens, method=model.token_logits) - lse
+            return rows.swapaxes(1, 2)
+
+        return of
 
 
 def _special(config: BartConfig) -> Special:
@@ -129,9 +141,11 @@ def decode_token(
     count = beams(options)
 
     def step(caches: Any, newest: Array, place: Array, seen: Array) -> Any:
-        logits, caches = decoder.run_under_all(caches, newest, place[None, None], place * count, seen)
+        states, caches = decoder.states_under_all(caches, newest, place[None, None], place * count, seen)
+        logits = decoder.logits(states)
         total = jax.nn.logsumexp(logits, axis=-1)
-        return marginal.next_token_logprobs(prior, logits), caches, _under(logits, total)
+        mixture = marginal.next_token_mixture(prior, logits - total[..., None])
+        return mixture, caches, decoder.under(states, total)
 
     size = {"batch": decoder.batch, "passages": decoder.passages}
     caches = decoder.caches(options.max_new_tokens * count)
@@ -179,9 +193,10 @@ def decode_sequence(
     each = dataclasses.replace(options, num_return_sequences=count)
 
     def step(caches: Any, newest: Array, place: Array, seen: Array) -> Any:
-        logits, caches = decoder.run(caches, newest, place[None, None], place * count, seen)
+        states, caches = decoder.states(caches, newest, place[None, None], place * count, seen)
+        logits = decoder.logits(states)
         total = jax.nn.logsumexp(logits, axis=-1)
-        return logits - total[..., None], caches, _under(logits[:, None], total[:, None])
+        return logits - total[..., None], caches, decoder.under(states[:, None], total[:, None])
 
     caches = decoder.caches(options.max_new_tokens * count)
     found = search(step, caches, each, _special(config), batch=decoder.rows, passages=1, key=key)
@@ -199,7 +214,7 @@ def decode_sequence(
         length = candidates.shape[-1]
         chunk = min(chunk, candidates.shape[1] * length)
         index, score, under, computed = rescore(
-            decoder.run_under_all,
+            decoder.logits_under_all,
             decoder.caches(slots(candidates.shape[1], length, chunk)),
             candidates,
             prior,

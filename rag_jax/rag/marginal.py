@@ -98,6 +98,10 @@ def next_token_logprobs(prior: Float[Array, "B K"], logits: Float[Array, "B K *N
 
     Between K and V there may be an axis of beams.
     """
-    logp = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-    prior = prior.reshape(*prior.shape, *(1,) * (logits.ndim - 2))
+    return next_token_mixture(prior, jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1))
+
+
+def next_token_mixture(prior: Float[Array, "B K"], logp: Float[Array, "B K *N V"]) -> Float[Array, "B *N V"]:
+    """log sum_z p(z|x) p(. | z) from log-probabilities: `next_token_logprobs` for whom has normalised already."""
+    prior = prior.reshape(*prior.shape, *(1,) * (logp.ndim - 2))
     return logsumexp(jnp.moveaxis(prior + logp, 1, -1))

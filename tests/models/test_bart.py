@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from rag_jax.models.bart import Bart, BartConfig, shift_right
-from rag_jax.models.bart_step import cross_caches, decode_step, empty_caches, unstack_layers
+from rag_jax.models.bart_step import cross_caches, empty_caches, step_states, unstack_layers
+from rag_jax.models.layers import attend, head_groups, split_heads
 from rag_jax.rag.model import architecture, init_params
 
 CONFIG = BartConfig(
@@ -57,9 +58,10 @@ def sources_keys_values(params, encoded):
 @jax.jit
 def one_step(params, tokens, position, caches, cross, own_mask, source_mask):
     split = unstack_layers(params, CONFIG)
-    return decode_step(
+    states, caches = step_states(
         split, CONFIG, tokens, position[None, None], position * tokens.shape[1], caches, cross, own_mask, source_mask
     )
+    return Bart(CONFIG).apply({"params": params}, states, method="logits"), caches
 
 
 def init(config):
@@ -178,6 +180,44 @@ def test_logits_bias_is_added_and_gets_no_gradient(params):
     np.testing.assert_allclose(added, jnp.broadcast_to(bias[:29], added.shape), atol=1e-5)
     gradient = jax.grad(lambda b: jnp.tanh(head(config, params | {"final_logits_bias": b})).sum())(bias)
     assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("has_logits_bias", [False, True])
+def test_the_logit_of_one_token_is_that_of_all(params, has_logits_bias):
+    config = changed(has_logits_bias=has_logits_bias)
+    params = params | {"final_logits_bias": jnp.linspace(-1, 1, 32)} if has_logits_bias else params
+    tokens = jnp.asarray([5, 28, 31])
+    every = Bart(config).apply({"params": params}, STATES, method="logits")
+    one = Bart(config).apply({"params": params}, STATES, tokens, method="token_logits")
+    np.testing.assert_allclose(one, jnp.take_along_axis(every, tokens[:, None], axis=1)[:, 0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("heads", "width", "groups"), [(16, 1024, 8), (12, 768, 6), (4, 128, 1), (3, 384, 3), (2, 512, 2)]
+)
+def test_as_many_heads_share_a_row_of_a_cache_as_it_holds(heads, width, groups):
+    assert head_groups(heads, width) == groups
+
+
+@pytest.mark.parametrize("per_query", [False, True])
+def test_grouped_heads_and_split_keys_attend_as_single_heads_and_whole_keys(per_query):
+    """Each head sees its own keys only, whatever shares their rows, and wherever the keys lie."""
+    rng = np.random.default_rng(6)
+    time, slots, heads, width = 3, 7, 6, 24
+    query, key, value = (
+        jnp.asarray(rng.normal(size=(2, length, width)), jnp.float32) for length in (time, slots, slots)
+    )
+    mask = jnp.asarray(rng.random((2, 1, time if per_query else 1, slots)) < 0.6).at[..., 0].set(True)
+    single = attend(split_heads(query, heads), (split_heads(key, heads), split_heads(value, heads), mask))
+    for together in (1, 2, 3, 6):
+        groups = heads // together
+        for cuts in ([], [5], [2, 4]):
+            parts = zip(
+                *(jnp.split(x, cuts, axis=1) for x in (key, value)), jnp.split(mask, cuts, axis=-1), strict=True
+            )
+            segments = [(split_heads(k, groups), split_heads(v, groups), m) for k, v, m in parts]
+            other = attend(split_heads(query, groups), *segments, together=together)
+            np.testing.assert_allclose(other, single, atol=1e-6)
 
 
 def test_remat_changes_neither_loss_nor_gradients(params, case):
