@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
 from rag_jax.index import Bm25Searcher, DeviceSearcher, DeviceSettings, ExactSearcher, ScannSearcher, ScannSettings
@@ -119,28 +118,37 @@ def backends(count: int, dim: int) -> tuple[dict[str, Search], dict[str, float]]
     return searches, recalls
 
 
-def measure(count: int, dim: int, rounds: int, before: dict[str, float]) -> dict[str, float]:
-    """Times one set and reports it; gives seconds a query by backend, for the growth that the next set shows."""
-    searches, recalls = backends(count, dim)
-    repeats = {name: max(1, round(LONG_ENOUGH / timed(search, 1))) for name, search in searches.items()}
-    passes: dict[str, list[float]] = {name: [] for name in searches}
+def measure(counts: list[int], dim: int, rounds: int) -> None:
+    """Times all sets in the same rounds, so that growth too is a ratio of pairs, and reports them."""
+    searches: dict[tuple[str, int], Search] = {}
+    recalls: dict[tuple[str, int], float] = {}
+    for count in counts:
+        found = backends(count, dim)
+        for into, of_backend in zip((searches, recalls), found, strict=True):
+            into.update({(name, count): value for name, value in of_backend.items()})
+    repeats = {key: max(1, round(LONG_ENOUGH / timed(search, 1))) for key, search in searches.items()}
+    passes: dict[tuple[str, int], list[float]] = {key: [] for key in searches}
     for _ in range(rounds):
-        for name, search in searches.items():
-            passes[name].append(timed(search, repeats[name]))
-    seconds = {name: statistics.median(values) / QUERIES for name, values in passes.items()}
-    for name in searches:
-        case = f"{name} n={count}"
-        ratio = statistics.median(e / s for e, s in zip(passes["exact"], passes[name], strict=True))
-        show(case=case, metric="queries/s", ours=1 / seconds[name], peer=1 / seconds["exact"], ratio=ratio, dim=dim)
-        show(case=case, metric=f"recall@{K}", ours=recalls[name], bound=1.0, ratio=recalls[name])
-        if name in before:
-            growth, peer = seconds[name] / before[name], seconds["exact"] / before["exact"]
+        for key, search in searches.items():
+            passes[key].append(timed(search, repeats[key]))
+
+    def speed(key: tuple[str, int]) -> float:
+        return QUERIES / statistics.median(passes[key])
+
+    def paired(above: tuple[str, int], below: tuple[str, int]) -> float:
+        return statistics.median(a / b for a, b in zip(passes[above], passes[below], strict=True))
+
+    for name, count in searches:
+        key, exact, case = (name, count), ("exact", count), f"{name} n={count}"
+        show(case=case, metric="queries/s", ours=speed(key), peer=speed(exact), ratio=paired(exact, key), dim=dim)
+        show(case=case, metric=f"recall@{K}", ours=recalls[key], bound=1.0, ratio=recalls[key])
+        if (name, count // 10) in searches:
+            growth, peer = (paired((of, count), (of, count // 10)) for of in (name, "exact"))
             show(case=case, metric="seconds growth", ours=growth, peer=peer, ratio=growth / peer)
-    return seconds
 
 
 def main() -> None:
-    """One set after the other."""
+    """All sets, in one run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--counts", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--dim", type=int, default=128)
@@ -148,10 +156,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="1,000 and 10,000 vectors, three rounds")
     options = parser.parse_args()
     counts, rounds = ([1000, 10_000], 3) if options.quick else (options.counts, options.rounds)
-    before: dict[str, float] = {}
-    for count in counts:
-        before = measure(count, options.dim, rounds, before)
-        jax.clear_caches()
+    measure(counts, options.dim, rounds)
 
 
 if __name__ == "__main__":
