@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Float32, Int32
 
 NO_PASSAGE = -1
 INT8_LARGEST = 127.0
+ROW_STEP = 128  # blocks begin at multiples of it, where a TPU need not shift rows
 BLOCK_ROWS = 1 << 16  # scored at a time in exact search: [B, 21 million] scores would be larger than the vectors
 
 
@@ -105,7 +106,9 @@ def _local(
         scores = jnp.where(rows < count, _scores(queries, vectors, scales), -jnp.inf)
         best, places = jax.lax.approx_max_k(scores, k, recall_target=index.recall_target)
         return best, first + places
-    size = min(BLOCK_ROWS, len(vectors))
+    # Blocks of about one size, so that the last one has little to score twice.
+    size, step = -(-len(vectors) // -(-len(vectors) // BLOCK_ROWS)), min(ROW_STEP, BLOCK_ROWS)
+    size = min(-(-size // step) * step, len(vectors))
     if size == len(vectors):
         return _best_of_block(queries, vectors, scales, first + jnp.arange(size), count, k)
 
