@@ -57,12 +57,12 @@ def make_peer(size: dict[str, int], variant: str, passages: int) -> Any:
     return kind(config).eval()
 
 
-def sources(lengths: list[int], passages: int, vocab_size: int, width: int) -> np.ndarray:
-    """Random ids [B, K, width] of these lengths in turn, padded."""
+def sources(lengths: list[int], passages: int, vocab_size: int) -> np.ndarray:
+    """Random ids [B, K, PEER_WIDTH] of these lengths in turn, longer ones cut, padded."""
     rng = np.random.default_rng(0)
-    ids = rng.integers(4, vocab_size, (QUESTIONS, passages, width))
-    length = np.resize(lengths, (QUESTIONS, passages, 1)).clip(2, width)
-    place = np.arange(width)
+    ids = rng.integers(4, vocab_size, (QUESTIONS, passages, PEER_WIDTH))
+    length = np.resize(lengths, (QUESTIONS, passages, 1)).clip(2, PEER_WIDTH)
+    place = np.arange(PEER_WIDTH)
     ids[..., 0] = BOS
     return np.where(place == length - 1, EOS, np.where(place < length, ids, PAD))
 
@@ -73,7 +73,8 @@ def peer_step(job: dict[str, Any]) -> Callable[[], Any]:
 
     model = make_peer(SIZES[job["size"]], job["variant"], job["passages"])
     width = SAME_WIDTH if job["lengths"] == [SAME_WIDTH] else PEER_WIDTH
-    ids = torch.tensor(sources(job["lengths"], job["passages"], SIZES[job["size"]]["vocab_size"], width)).flatten(0, 1)
+    ids = sources(job["lengths"], job["passages"], SIZES[job["size"]]["vocab_size"])[..., :width]
+    ids = torch.tensor(ids).flatten(0, 1)
     given = {
         "context_input_ids": ids,
         "context_attention_mask": ids.ne(PAD).long(),
@@ -104,8 +105,9 @@ def our_step(job: dict[str, Any]) -> Callable[[], Any]:
 
     rag = hf.load_rag(job["weights"], "token" if job["variant"] == "token" else "sequence")
     config, params = rag.generator, rag.params["generator"]
-    width = bucket(max(job["lengths"]), 32)
-    ids = jnp.asarray(sources(job["lengths"], job["passages"], config.vocab_size, width), jnp.int32)
+    ids = sources(job["lengths"], job["passages"], config.vocab_size)
+    width = min(bucket(int((ids != PAD).sum(-1).max()), 32), PEER_WIDTH)  # of the longest of this batch
+    ids = jnp.asarray(ids[..., :width], jnp.int32)
     options = DecodeOptions(max_new_tokens=TOKENS, min_new_tokens=TOKENS, num_beams=job["beams"])
     function = decode_token if job["variant"] == "token" else decode_sequence
     prior = log_prior(jnp.asarray(job["scores"], jnp.float32))

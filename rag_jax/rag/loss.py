@@ -53,9 +53,10 @@ def rag_loss(
     variant: str,
     width: int,
     label_smoothing: float = 0.0,
+    reduction: str = "mean",
     dropout_key: Array | None = None,
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """Mean over the questions of -log p(y|x), and what else is worth a line in the log.
+    """-log p(y|x), weighted and put together over the questions, and what else is worth a line in the log.
 
     Args:
       params: {'question_encoder', 'generator'}; without 'question_encoder' it is closed book.
@@ -64,12 +65,18 @@ def rag_loss(
       variant: 'sequence' or 'token'.
       width: source tokens S, static.
       label_smoothing: inside each passage's token distribution; the prior is untouched.
+      reduction: 'mean' divides by the sum of the weights, 'sum' does not.
       dropout_key: turns dropout on.
 
     Returns:
       The loss, and {'loss', 'loss_per_token', 'prior_entropy' in nats, 'prior_top': the mean prior of the best
       passage}.
+
+    Raises:
+      ValueError: another reduction.
     """
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction={reduction!r}: choose mean or sum")
     keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
     prior = batch_prior(params, arch, batch, keys[0])
     source, source_mask = batch_source(arch, batch, width)
@@ -87,7 +94,7 @@ def rag_loss(
     weight = batch.weight.astype(jnp.float32)
     # A row of weight 0 may have no passage at all and a log-likelihood of -inf: select, do not multiply.
     total = jnp.where(weight > 0, weight * jnp.where(weight > 0, loglik, 0.0), 0.0).sum()
-    loss = -total / jnp.maximum(weight.sum(), 1e-9)
+    loss = -total / jnp.maximum(weight.sum(), 1e-9) if reduction == "mean" else -total
     tokens = (real * weight[:, None]).sum()
     p = jnp.exp(prior)
     entropy = -jnp.where(p > 0, p * jnp.where(p > 0, prior, 0.0), 0.0).sum(-1)

@@ -135,13 +135,20 @@ def _missing(directory: pathlib.Path, part: str) -> FileNotFoundError:
 
 def init_params(arch: Architecture, key: jax.Array) -> dict[str, Any]:
     """Random float32 parameters, {'question_encoder', 'passage_encoder', 'generator'}; works under `jax.eval_shape`."""
-    keys = jax.random.split(key, 3)
+    return {part: _init_part(arch, part, own) for part, own in zip(PARTS, jax.random.split(key, 3), strict=True)}
+
+
+def _init_part(arch: Architecture, part: str, key: jax.Array) -> Any:
     ids, real = jnp.ones((1, 8), jnp.int32), jnp.ones((1, 8), bool)
-    return {
-        "question_encoder": Bert(arch.question_encoder).init(keys[0], ids)["params"],
-        "passage_encoder": Bert(arch.passage_encoder).init(keys[1], ids)["params"],
-        "generator": Bart(arch.generator).init(keys[2], ids, real, ids)["params"],
-    }
+    if part == "generator":
+        return Bart(arch.generator).init(key, ids, real, ids)["params"]
+    return Bert(getattr(arch, part)).init(key, ids)["params"]
+
+
+@functools.lru_cache
+def _shapes(arch: Architecture, part: str) -> Any:
+    """What a part's parameters look like. Tracing the network takes a second, and a process loads more than once."""
+    return jax.eval_shape(functools.partial(_init_part, arch, part), jax.random.key(0))
 
 
 def weights_directory(name: str) -> pathlib.Path:
@@ -171,8 +178,7 @@ def load_weights(arch: Architecture, name: str, parts: tuple[str, ...] = PARTS) 
     for part in parts:
         if not (directory / f"{part}.safetensors").is_file():
             raise _missing(directory, part)
-    shapes = jax.eval_shape(functools.partial(init_params, arch), jax.random.key(0))
-    return {part: load_params(directory / f"{part}.safetensors", like=shapes[part]) for part in parts}
+    return {part: load_params(directory / f"{part}.safetensors", like=_shapes(arch, part)) for part in parts}
 
 
 def check_variant(name: str, variant: str, force: bool = False) -> None:

@@ -158,6 +158,7 @@ print("same")
 
 
 def test_eight_devices_find_the_same_as_one():
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", EIGHT], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == "same", done.stderr[-3000:]

@@ -175,6 +175,19 @@ def test_order_of_passages_does_not_matter(params, batch, variant):
     assert_trees_close(loss_and_gradients(params, turned, variant), loss_and_gradients(params, batch, variant))
 
 
+def test_the_sum_is_the_mean_times_the_weights(params, batch):
+    weighed = dataclasses.replace(batch, weight=np.float32([2, 1, 0, 0.5]))
+    (mean, report), _ = loss_and_gradients(params, weighed, "token")
+    total, report_of_sum = jax.jit(
+        lambda params, batch: rag_loss(params, ARCH, batch, variant="token", width=WIDTH, reduction="sum")
+    )(params, weighed)
+    assert float(total) == pytest.approx(3.5 * float(mean), rel=1e-5)
+    assert report_of_sum["loss"] == total
+    assert float(report_of_sum["loss_per_token"]) == pytest.approx(float(report["loss_per_token"]), rel=1e-5)
+    with pytest.raises(ValueError, match="reduction='max'"):
+        rag_loss(params, ARCH, weighed, variant="token", width=WIDTH, reduction="max")
+
+
 def test_variants_differ_on_longer_answers(params, batch):
     losses = [float(loss_and_gradients(params, batch, variant)[0][0]) for variant in LOGLIK]
     assert abs(losses[0] - losses[1]) > 1e-4
