@@ -27,9 +27,10 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    """What is imported by now stays: the collector need not walk a million objects again and again."""
+    """What is imported by now stays, as does most of what jax traces: the collector need not walk it all the time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.fixture

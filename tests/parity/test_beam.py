@@ -6,12 +6,10 @@ Ten shapes with ten sets of weights and inputs each, so that a shape compiles on
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 
-from rag_jax.rag import marginal
 from rag_jax.rag.decode import decode_sequence, decode_token
 from rag_jax.rag.rules import DecodeOptions
 from tests.parity.peer import draw_weights, make_case, to_torch
@@ -56,18 +54,19 @@ def make_model(seed, number):
         mask = np.ones_like(mask)
     source = np.where(mask, rng.integers(3, c.vocab_size, mask.shape), c.pad_id)
     scores = rng.normal(size=source.shape[:2]).astype(np.float32) * 2
+    prior = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
     seeing_padding(case.torch["sequence"], c.pad_id)
-    return case.torch, case.ours.params["generator"], source.astype(np.int32), mask, scores
+    return case.torch, case.ours.params["generator"], source.astype(np.int32), mask, scores, prior
 
 
 @pytest.mark.parametrize(("variant", "beams"), [("token", 1), ("token", 4), ("sequence", 1), ("sequence", 4)])
 @pytest.mark.parametrize("seed", SHAPES)
 def test_ids_are_the_peers(seed, variant, beams):
     compiled, said = None, set()
-    for models, params, source, mask, scores in models_of_a_shape(seed):
+    for models, params, source, mask, scores, prior in models_of_a_shape(seed):
         model, c = models[variant], first_of(seed).ours.generator
         options = DecodeOptions(max_new_tokens=MAX_TOKENS, min_new_tokens=2, num_beams=beams)
-        inputs = (params, jnp.asarray(source), jnp.asarray(mask), marginal.log_prior(jnp.asarray(scores)))
+        inputs = (params, source, mask, prior)
         if compiled is None:
             decode = functools.partial(DECODE[variant], config=c, options=options)
             compiled = compile_fast(

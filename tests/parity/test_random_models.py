@@ -49,10 +49,10 @@ def our_results(case: Case) -> dict[str, Any]:
         return (weight @ losses).sum(), {"query": query, "scores": scores, "logits": logits, "losses": losses}
 
     run = jax.jit(jax.value_and_grad(forward, has_aux=True))
-    run = compile_fast(run, case.ours.params, jnp.ones(len(LOSSES)))
+    run = compile_fast(run, case.ours.params, np.ones(len(LOSSES), np.float32))
     gradients = []
-    for weight in jnp.eye(len(LOSSES)):
-        (_, results), gradient = run(case.ours.params, weight)
+    for weight in np.eye(len(LOSSES), dtype=np.float32):
+        (_, results), gradient = jax.device_get(run(case.ours.params, weight))
         tower = bert_tensors(question_encoder, gradient["question_encoder"], Extras(), "dpr_question")
         named = {f"rag.question_encoder.{name}": value for name, value in tower.items()}
         named |= {f"rag.generator.{n}": v for n, v in bart_tensors(generator, gradient["generator"]).items()}

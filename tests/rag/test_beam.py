@@ -62,21 +62,19 @@ def case():
 def truth(params, case):
     """log p of every answer of the language: under every passage, and of both variants."""
     source, mask, prior = case
-    real = jnp.asarray(LANGUAGE != PAD)
-    logp = jnp.stack(
+    real = LANGUAGE != PAD
+    logp = np.stack(
         [
-            under_all(params, *(jnp.broadcast_to(x[row], (len(LANGUAGE), *x[row].shape)) for x in (source, mask)),
-                      jnp.asarray(LANGUAGE))
+            under_all(params, *(np.broadcast_to(x[row], (len(LANGUAGE), *x[row].shape)) for x in (source, mask)),
+                      LANGUAGE)
             for row in range(B)
         ]
     )  # fmt: skip
-    priors = [jnp.broadcast_to(prior[row], (len(LANGUAGE), K)) for row in range(B)]
-    whole = np.asarray(jnp.where(real[None, :, None], logp, 0.0).sum(-1))  # [B, Y, K]
-    return {
-        "under": whole,
-        "sequence": np.stack([marginal.sequence_loglik(p, z, real) for p, z in zip(priors, logp, strict=True)]),
-        "token": np.stack([marginal.token_loglik(p, z, real) for p, z in zip(priors, logp, strict=True)]),
-    }
+    priors = [np.broadcast_to(prior[row], (len(LANGUAGE), K)) for row in range(B)]
+    found = {"under": np.where(real[None, :, None], logp, 0.0).sum(-1)}  # [B, Y, K]
+    for variant, loglik in (("sequence", marginal.sequence_loglik), ("token", marginal.token_loglik)):
+        found[variant] = np.stack([jax.jit(loglik)(p, z, real) for p, z in zip(priors, logp, strict=True)])
+    return found
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2), static_argnames=("fast", "chunk", "prune"))

@@ -1,14 +1,18 @@
 """The sum over passages against worked examples, plain enumeration and its own laws."""
 
 import itertools
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rag_jax.rag import marginal
+from rag_jax.rag import marginal as by_operation
 
+NAMES = ("log_prior", "next_token_logprobs", "sequence_loglik", "sequence_posterior", "token_loglik", "token_posterior")
+# Whole programs: operation by operation, every one of them would be compiled for every shape.
+marginal = types.SimpleNamespace(**{name: jax.jit(getattr(by_operation, name)) for name in NAMES})
 BOTH = {"sequence": marginal.sequence_loglik, "token": marginal.token_loglik}
 both = pytest.mark.parametrize("loglik", BOTH.values(), ids=BOTH.keys())
 
