@@ -22,8 +22,9 @@ def pytest_configure(config):
     """Lets a rerun load compiled programs from pytest's cache folder instead of compiling them again."""
     if hasattr(config, "cache"):  # absent under `-p no:cacheprovider`
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("jax")))
-        # The models in the tests are tiny: with jax's own bound of one second almost nothing would be kept.
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+        # The models in the tests are tiny: with jax's own bound of one second almost nothing would be kept. Keeping
+        # everything costs a first run more than it saves it.
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.4")
 
 
 def pytest_collection_finish(session):
