@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pathlib
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sides import alternate, launch, serve
 
 SIZES = {
     "base": {"d_model": 768, "layers": 6, "heads": 12, "ffn": 3072, "vocab_size": 50265},
@@ -117,40 +114,19 @@ def our_step(job: dict[str, Any]) -> Callable[[], Any]:
 
 
 def work(side: str, job: dict[str, Any]) -> None:
-    """Answers each line on standard input with the seconds of one step, the answer, and the peak of memory."""
+    """One side: answers, the seconds they took, and the peak of memory."""
     step = (peer_step if side == "peer" else our_step)(job)
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints goes to standard error
-    for _ in sys.stdin:
-        begin = time.perf_counter()
-        value = step()
-        seconds = time.perf_counter() - begin
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(json.dumps({"seconds": seconds, "value": value, "peak_gib": peak}), file=out, flush=True)
+
+    def tell(value: Any) -> dict[str, Any]:
+        return {"value": value, "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+
+    serve(step, tell)
 
 
-def alternate(job: dict[str, Any], sides: tuple[str, ...], rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """Steps of both sides in turn; the first of each, which compiles, is left out."""
-    processes = {
-        side: subprocess.Popen(
-            [sys.executable, __file__, f"--work={side}", f"--job={json.dumps(job)}"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )
-        for side in sides
-    }  # fmt: skip
-    taken: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
-    for _ in range(rounds + 1):
-        for side, process in processes.items():
-            process.stdin.write("go\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-            if not line:
-                raise RuntimeError(f"{side} ended without an answer")
-            taken[side].append(json.loads(line))
-    for process in processes.values():
-        process.stdin.close()
-        process.wait()
-    return {side: steps[1:] for side, steps in taken.items()}
+def run_sides(job: dict[str, Any], sides: tuple[str, ...], rounds: int) -> dict[str, list[dict[str, Any]]]:
+    """The steps of each side, see `sides.alternate`."""
+    arguments = {side: [__file__, f"--work={side}", f"--job={json.dumps(job)}"] for side in sides}
+    return alternate({side: launch(given) for side, given in arguments.items()}, rounds)
 
 
 def real_lengths(passages: str, tokenizer: str, count: int) -> list[int]:
@@ -187,14 +163,14 @@ def main() -> None:
             if options.only not in name or (kind == "real" and not real):
                 continue
             job = make_job(size, variant, passages, [SAME_WIDTH] if kind == "same" else real, BEAMS, folder)
-            steps = alternate(job, ("peer", "ours"), options.rounds)
+            steps = run_sides(job, ("peer", "ours"), options.rounds)
             ours, peer = (QUESTIONS / statistics.median(s["seconds"] for s in steps[side]) for side in ("ours", "peer"))
             equal = steps["ours"][0]["value"] == steps["peer"][0]["value"]
             show(case=name, metric="questions per second", ours=ours, peer=peer, ratio=ours / peer, same_answers=equal)
         name = "thorough k=50 greedy, 50 candidates"
         if options.only in name:
             job = make_job(size, "thorough", 50, [SAME_WIDTH], 1, folder)
-            (step,) = alternate(job, ("ours",), 1)["ours"]
+            (step,) = run_sides(job, ("ours",), 1)["ours"]
             peak = step["peak_gib"]
             show(case=name, metric="peak memory, GiB", ours=peak, bound=8.0, ratio=peak / 8, seconds=step["seconds"])
 

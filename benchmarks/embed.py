@@ -18,18 +18,16 @@ import argparse
 import functools
 import hashlib
 import json
-import os
 import pathlib
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sides import alternate, launch, serve
 
 PEER_BATCH, OUR_BATCH = 16, 32
 MAX_TOKENS = 256
@@ -85,43 +83,22 @@ def peer_job(encoder: str) -> Callable[[Any], np.ndarray]:
 
 
 def work(side: str, options: argparse.Namespace) -> None:
-    """Answers each line on standard input with the seconds of one pass; the first answer also holds the vectors."""
+    """One side: passes over the passages, the vectors left in a file."""
     passages = some_passages(options.passages, options.count)
     step = peer_job(options.encoder) if side == "peer" else our_job(options.encoder)[0]
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints goes to standard error
-    for _ in sys.stdin:
-        begin, used = time.perf_counter(), time.process_time()
-        vectors = step(passages)
-        seconds, used = time.perf_counter() - begin, time.process_time() - used
+
+    def tell(vectors: np.ndarray) -> dict[str, Any]:
         np.save(pathlib.Path(options.folder) / side, vectors)
-        print(json.dumps({"seconds": seconds, "processor_seconds": used}), file=out, flush=True)
+        return {}
+
+    serve(lambda: step(passages), tell)
 
 
-def alternate(options: argparse.Namespace, folder: str) -> dict[str, list[dict[str, float]]]:
-    """Passes of both sides in turn; the first of each, which compiles, is left out."""
-    processes = {side: start(options, folder, side) for side in ("peer", "ours")}
-    taken: dict[str, list[dict[str, float]]] = {side: [] for side in processes}
-    for _ in range(options.rounds + 1):
-        for side, process in processes.items():
-            process.stdin.write("go\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-            if not line:
-                raise RuntimeError(f"{side} ended without an answer")
-            taken[side].append(json.loads(line))
-    for process in processes.values():
-        process.stdin.close()
-        process.wait()
-    return {side: passes[1:] for side, passes in taken.items()}
-
-
-def start(options: argparse.Namespace, folder: str, side: str) -> subprocess.Popen[str]:
+def start_side(options: argparse.Namespace, folder: str, side: str) -> subprocess.Popen[str]:
     """A process for one side."""
-    return subprocess.Popen(
-        [sys.executable, __file__, options.passages, f"--encoder={options.encoder}", f"--count={options.count}",
-         f"--work={side}", f"--folder={folder}"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    return launch(
+        [__file__, options.passages, f"--encoder={options.encoder}", f"--count={options.count}", f"--work={side}",
+         f"--folder={folder}"]
     )  # fmt: skip
 
 
@@ -144,13 +121,13 @@ def build(options: argparse.Namespace) -> None:
 
 def kill_and_resume(options: argparse.Namespace, folder: str) -> None:
     """Kills a build after its first shard, runs it again, and compares the bits with an undisturbed one's."""
-    killed = start(options, f"{folder}/killed", "build")
+    killed = start_side(options, f"{folder}/killed", "build")
     lines = iter(killed.stdout.readline, "")
     done = next(int(line) for line in lines if int(line) >= SHARD_ROWS)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    again, _ = start(options, f"{folder}/killed", "build").communicate()
-    whole, _ = start(options, f"{folder}/whole", "build").communicate()
+    again, _ = start_side(options, f"{folder}/killed", "build").communicate()
+    whole, _ = start_side(options, f"{folder}/whole", "build").communicate()
     kept = int(again.split()[0])
     equal = again.split()[-1] == whole.split()[-1]
     show(case="resume", metric="vectors bit-equal after a kill", ours=int(equal), bound=1, ratio=float(equal),
@@ -183,7 +160,7 @@ def main() -> None:
         work(options.work, options)
         return
     with tempfile.TemporaryDirectory() as folder:
-        passes = alternate(options, folder)
+        passes = alternate({side: start_side(options, folder, side) for side in ("peer", "ours")}, options.rounds)
         ours, peer = (
             options.count / statistics.median(p["seconds"] for p in passes[side]) for side in ("ours", "peer")
         )
