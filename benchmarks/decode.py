@@ -90,7 +90,7 @@ def peer_step(job: dict[str, Any]) -> Callable[[], Any]:
 
 
 def our_step(job: dict[str, Any]) -> Callable[[], Any]:
-    """One decoding call of ours, on the peer's weights, its sources bucketed."""
+    """One decoding call of ours, on the peer's weights, its sources bucketed and packed as for any batch."""
     import jax
     import jax.numpy as jnp
 
@@ -98,19 +98,24 @@ def our_step(job: dict[str, Any]) -> Callable[[], Any]:
     from rag_jax.rag.decode import decode_sequence, decode_token
     from rag_jax.rag.marginal import log_prior
     from rag_jax.rag.rules import DecodeOptions
+    from rag_jax.rag.shapes import packed
     from rag_jax.rag.source import bucket
+    from rag_jax.types import Batch
 
     rag = hf.load_rag(job["weights"], "token" if job["variant"] == "token" else "sequence")
     config, params = rag.generator, rag.params["generator"]
     ids = sources(job["lengths"], job["passages"], config.vocab_size)
     width = min(bucket(int((ids != PAD).sum(-1).max()), 32), PEER_WIDTH)  # of the longest of this batch
-    ids = jnp.asarray(ids[..., :width], jnp.int32)
+    batch = packed(Batch(None, np.zeros((QUESTIONS, 0), int), ids[..., :width], None, None), PAD, width)
+    ids, slots = jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), (batch.passages, batch.slots))
     options = DecodeOptions(max_new_tokens=TOKENS, min_new_tokens=TOKENS, num_beams=job["beams"])
     function = decode_token if job["variant"] == "token" else decode_sequence
     prior = log_prior(jnp.asarray(job["scores"], jnp.float32))
-    decode = jax.jit(lambda p, ids, prior: function(p, config, ids, ids != PAD, prior, options).tokens[:, 0])
+    decode = jax.jit(
+        lambda p, ids, slots, prior: function(p, config, ids, ids != PAD, prior, options, slots=slots).tokens[:, 0]
+    )
     params = jax.device_put(params)
-    return lambda: np.asarray(decode(params, ids, prior)).tolist()
+    return lambda: np.asarray(decode(params, ids, slots, prior)).tolist()
 
 
 def work(side: str, job: dict[str, Any]) -> None:

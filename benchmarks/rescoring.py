@@ -27,8 +27,8 @@ from rag_jax.experiment import load_parts, make_retriever
 from rag_jax.rag.decode import Decoded, decode_sequence
 from rag_jax.rag.loss import batch_prior, batch_source
 from rag_jax.rag.model import Architecture
-from rag_jax.rag.retrieve import source_width
 from rag_jax.rag.rules import DecodeOptions
+from rag_jax.rag.shapes import source_width
 from rag_jax.text.tokens import trim
 from rag_jax.types import Batch
 

@@ -80,6 +80,7 @@ class Batch:
       weight: float32 [B], each question's weight in the loss; 0 for a row that only fills the batch up; None when
         decoding.
       scores: float32 [B,K], given logits of p(z|x), BM25's; None: q.d of `question` and `vectors`.
+      slots: int32 [G,P,W], how sources share the encoder's rows, see `rag_jax.models.packing`; None: a row each.
     """
 
     question: Any
@@ -90,6 +91,7 @@ class Batch:
     target: Any = None
     weight: Any = None
     scores: Any = None
+    slots: Any = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

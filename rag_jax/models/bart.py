@@ -6,6 +6,8 @@ The decoder one token at a time, with its explicit cache, is `rag_jax.models.bar
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -14,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rag_jax.models.layers import Attention, FeedForward, Segment, head_groups, layer_norm, scan_layers
+from rag_jax.models.packing import Packing, pack, packing, unpack
 
 POSITION_OFFSET = 2  # BART's learned positions start at row 2: rows 0 and 1 are a leftover of fairseq's padding
 
@@ -72,7 +75,7 @@ class EncoderLayer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "R S D"], mask: Bool[Array, "R 1 1 S"], deterministic: bool
+        self, x: Float[Array, "R S D"], mask: Bool[Array, "R 1 #S S"], deterministic: bool
     ) -> tuple[Float[Array, "R S D"], None]:
         """Attention and feed-forward, each added to its input and normalised after."""
         c = self.config
@@ -124,18 +127,24 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Array, "R T D"],
         own_mask: Bool[Array, "#R 1 T T"],
-        encoded: Float[Array, "R S D"],
+        encoded: Float[Array, "Rows W D"],
         cross_mask: Bool[Array, "R 1 1 S"],
+        packing: Packing | None,
         deterministic: bool,
     ) -> tuple[Float[Array, "R T D"], None]:
-        """A whole target, teacher-forced."""
-        own = (*self.attention.keys_values(x), own_mask)
-        cross = (*self.cross_attention.keys_values(encoded), cross_mask)
+        """A whole target, teacher-forced; `encoded` may be packed."""
+        own = Segment(*self.attention.keys_values(x), own_mask)
+        heads, apart = self.config.decoder_heads, _apart(packing, cross_mask.shape[-1])
+        cross = Segment(*self.cross_attention.keys_values(encoded, heads, apart), cross_mask)
         return self.combine(x, (own,), cross, deterministic), None
 
-    def cross_keys_values(self, encoded: Float[Array, "R S D"]) -> tuple[Array, Array]:
-        """Keys and values of the source, computed once for all steps and all beams, laid out for a cache."""
-        return self.cross_attention.keys_values(encoded, head_groups(self.config.decoder_heads, self.config.width))
+    def cross_keys_values(
+        self, encoded: Float[Array, "Rows W D"], packing: Packing | None, width: int
+    ) -> tuple[Array, Array]:
+        """Keys [R,G,w,S] and values [R,G,S,w] of the sources, computed once for all steps and all beams."""
+        groups = head_groups(self.config.decoder_heads, self.config.width)
+        key, value = self.cross_attention.keys_values(encoded, groups, _apart(packing, width))
+        return key.swapaxes(2, 3), value
 
     def own_keys_values(self, x: Float[Array, "R N D"]) -> tuple[Array, Array]:
         """Keys and values of new tokens, to be written into the cache."""
@@ -159,7 +168,7 @@ class Bart(nn.Module):
         self.decoder_embedding_norm = layer_norm(c.layer_norm_epsilon, c.dtype)
         self.drop = nn.Dropout(c.dropout)
         self.encoder_layers = scan_layers(EncoderLayer, c.encoder_layers, c.remat, broadcast=2)(c)
-        self.decoder_layers = scan_layers(DecoderLayer, c.decoder_layers, c.remat, broadcast=4)(c)
+        self.decoder_layers = scan_layers(DecoderLayer, c.decoder_layers, c.remat, broadcast=5)(c)
         if c.has_logits_bias:
             self.final_logits_bias = self.param("final_logits_bias", nn.initializers.zeros, (c.table_rows,))
 
@@ -183,38 +192,60 @@ class Bart(nn.Module):
             raise ValueError(f"{what}: {length} tokens, but BART has {most} positions: cut the text")
 
     def encode(
-        self, tokens: Int[Array, "R S"], mask: Bool[Array, "R S"], deterministic: bool = True
+        self,
+        tokens: Int[Array, "R S"],
+        mask: Bool[Array, "R S"] | Bool[Array, "R S S"],
+        deterministic: bool = True,
+        places: Int[Array, "R S"] | None = None,
     ) -> Float[Array, "R S D"]:
-        """Encodes sources.
+        """Encodes sources, or rows that hold several.
 
         Args:
           tokens: question and passage joined, see `rag_jax.rag.source`.
-          mask: true on real tokens.
+          mask: true on real tokens; or who may look at whom, where rows are packed.
           deterministic: false turns dropout on (needs the "dropout" key).
+          places: each token's place in its source, where rows are packed.
 
         Raises:
           ValueError: longer than the learned positions.
         """
         self.check_length(tokens.shape[1], "source")
-        x = self.embed(tokens, jnp.arange(tokens.shape[1])[None], "encoder", deterministic)
-        x, _ = self.encoder_layers(x, mask[:, None, None, :], deterministic)
+        places = jnp.arange(tokens.shape[1])[None] if places is None else places
+        x = self.embed(tokens, places, "encoder", deterministic)
+        x, _ = self.encoder_layers(x, mask[:, None] if mask.ndim == 3 else mask[:, None, None], deterministic)
         return x
+
+    def encode_sources(
+        self,
+        tokens: Int[Array, "R S"],
+        mask: Bool[Array, "R S"],
+        slots: Int[Array, "G P W"] | None,
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "Rows W D"], Packing | None]:
+        """`encode`, in packed rows where `slots` says how, and how to take the result apart; see `Packing`."""
+        if slots is None:
+            return self.encode(tokens, mask, deterministic), None
+        packed = packing(slots, *tokens.shape)
+        rows = pack(tokens, packed, self.config.pad_id)
+        return self.encode(rows, packed.mask, deterministic, packed.places), packed
 
     def decode(
         self,
         inputs: Int[Array, "R T"],
-        encoded: Float[Array, "R S D"],
+        encoded: Float[Array, "Rows W D"],
         source_mask: Bool[Array, "R S"],
         deterministic: bool = True,
+        packing: Packing | None = None,
     ) -> Float[Array, "R T D"]:
         """Teacher-forced decoding: state t has seen inputs 0..t and predicts target t.
 
         Args:
           inputs: targets shifted right behind `decoder_start_id` (`shift_right`). Padding needs no mask: it stands at
             the end, where causal attention cannot see it.
-          encoded: from `encode`.
+          encoded: from `encode`, or from `encode_sources` with its packing.
           source_mask: true on real source tokens.
           deterministic: false turns dropout on.
+          packing: how `encoded` is packed; None: it is not.
 
         Raises:
           ValueError: longer than the learned positions.
@@ -223,19 +254,31 @@ class Bart(nn.Module):
         self.check_length(length, "target")
         causal = jnp.tril(jnp.ones((1, 1, length, length), bool))
         x = self.embed(inputs, jnp.arange(length)[None], "decoder", deterministic)
-        x, _ = self.decoder_layers(x, causal, encoded, source_mask[:, None, None, :], deterministic)
+        x, _ = self.decoder_layers(x, causal, encoded, source_mask[:, None, None, :], packing, deterministic)
         return x
 
     def logits(self, states: Float[Array, "*axes D"]) -> Float[Array, "*axes V"]:
         """Scores over the (padded) vocabulary by the tied embedding; padded entries are at the float minimum."""
         scores = self.tokens.attend(states).astype(jnp.float32)
-        if self.config.has_logits_bias:
-            # A constant at its source (torch keeps it as a buffer): it must not be trained.
-            scores = scores + jax.lax.stop_gradient(self.final_logits_bias)
-        if self.config.table_rows > self.config.vocab_size:
-            real = jnp.arange(self.config.table_rows) < self.config.vocab_size
-            scores = jnp.where(real, scores, jnp.finfo(jnp.float32).min)
-        return scores
+        bias, real = self._head()
+        return jnp.where(real, scores + bias, jnp.finfo(jnp.float32).min)
+
+    def logits_by_token(self, states: Float[Array, "*axes D"]) -> Float[Array, "V *axes"]:
+        """`logits` with the vocabulary first: for a few states only, where the table is the larger side of the product.
+
+        A product takes its first operand as it lies and repacks the second, which here is the small one.
+        """
+        table = self.tokens.embedding.astype(states.dtype)
+        scores = jnp.einsum("vd,...d->v...", table, states).astype(jnp.float32)
+        bias, real = (jnp.expand_dims(x, range(1, scores.ndim)) for x in self._head())
+        return jnp.where(real, scores + bias, jnp.finfo(jnp.float32).min)
+
+    def _head(self) -> tuple[Float[Array, "V"], Bool[Array, "V"]]:
+        """What `final_logits_bias` adds to every entry of the table, and which entries are words."""
+        rows = jnp.arange(self.config.table_rows)
+        # A constant at its source (torch keeps it as a buffer): it must not be trained.
+        bias = jax.lax.stop_gradient(self.final_logits_bias) if self.config.has_logits_bias else jnp.zeros(rows.shape)
+        return bias, rows < self.config.vocab_size
 
     def token_logits(self, states: Float[Array, "*axes D"], tokens: Int[Array, "*axes"]) -> Float[Array, "*axes"]:
         """What `logits` has at one token for each state, without computing the others."""
@@ -251,10 +294,16 @@ class Bart(nn.Module):
         source_mask: Bool[Array, "R S"],
         inputs: Int[Array, "R T"],
         deterministic: bool = True,
+        slots: Int[Array, "G P W"] | None = None,
     ) -> Float[Array, "R T V"]:
-        """Encoder, decoder and head in one: float32 logits."""
-        encoded = self.encode(source, source_mask, deterministic)
-        return self.logits(self.decode(inputs, encoded, source_mask, deterministic))
+        """Encoder, decoder and head in one: float32 logits. `slots` pack the sources, see `Packing`."""
+        encoded, packed = self.encode_sources(source, source_mask, slots, deterministic)
+        return self.logits(self.decode(inputs, encoded, source_mask, deterministic, packed))
+
+
+def _apart(packed: Packing | None, width: int) -> Callable[[Array], Array]:
+    """What takes a packed context's rows apart into one a source, each of `width`."""
+    return (lambda x: x) if packed is None else functools.partial(unpack, packing=packed, width=width)
 
 
 def shift_right(targets: Int[Array, "*rows T"], start_id: int) -> Int[Array, "*rows T"]:

@@ -16,9 +16,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rag_jax.models.bart import Bart, BartConfig, DecoderLayer
-from rag_jax.models.layers import head_groups
+from rag_jax.models.layers import Segment, head_groups
+from rag_jax.models.packing import Packing
 
-KeysValues = tuple[Array, Array]  # [R, G, length, w] each, see `head_groups`
+KeysValues = tuple[Array, Array]  # [R, G, length, w] each, see `head_groups`; the source's keys [R, G, w, length]
 
 
 class StepParams(NamedTuple):
@@ -43,10 +44,17 @@ def unstack_layers(params: Any, config: BartConfig) -> StepParams:
     return StepParams(params, layers)
 
 
-def cross_caches(params: StepParams, config: BartConfig, encoded: Float[Array, "R S D"]) -> tuple[KeysValues, ...]:
-    """Every layer's keys and values of the source."""
+def cross_caches(
+    params: StepParams,
+    config: BartConfig,
+    encoded: Float[Array, "Rows W D"],
+    packing: Packing | None = None,
+    width: int = 0,
+) -> tuple[KeysValues, ...]:
+    """Every layer's keys and values of the sources; where `encoded` is packed, taken apart into rows of `width`."""
     layer = DecoderLayer(config)
-    return tuple(layer.apply({"params": p}, encoded, method=layer.cross_keys_values) for p in params.layers)
+    given = encoded, packing, width
+    return tuple(layer.apply({"params": p}, *given, method=layer.cross_keys_values) for p in params.layers)
 
 
 def empty_caches(config: BartConfig, rows: int, slots: int) -> tuple[KeysValues, ...]:
@@ -94,8 +102,8 @@ def step_states(
     new = []
     for p, cache, source in zip(params.layers, caches, cross, strict=True):
         own = layer.apply({"params": p}, x, method=layer.own_keys_values)
-        looked_at = (*cache, before), (*own, beside)
-        x = layer.apply({"params": p}, x, looked_at, (*source, source_mask), True, method=layer.combine)
+        looked_at = Segment(*cache, before), Segment(*own, beside)
+        x = layer.apply({"params": p}, x, looked_at, Segment(*source, source_mask, "rgws"), True, method=layer.combine)
         later = _known_after(x, slot)
         new.append(
             tuple(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -56,8 +56,21 @@ def head_groups(heads: int, width: int) -> int:
     return heads // together
 
 
-Segment = tuple[Float[Array, "R G _ w"], Float[Array, "R G _ w"], Bool[Array, "#R #G #T _"]]
-"""Keys and values [R,G,S,w], and a mask [R,G,T,S] that is true where a query may look."""
+class Segment(NamedTuple):
+    """Something to look at.
+
+    Attributes:
+      key: [R,G,S,w] or, as `key_axes` says, [R,G,w,S]: what is looked at many times costs less with its keys so, as the
+        score product then reads them in the order in which they lie.
+      value: [R,G,S,w].
+      mask: bool [R,G,T,S], true where a query may look; any axis but the last may be 1.
+      key_axes: 'rgsw' or 'rgws'.
+    """
+
+    key: Array
+    value: Array
+    mask: Array
+    key_axes: str = "rgsw"
 
 
 def attend(
@@ -82,14 +95,14 @@ def attend(
         mine = jnp.arange(wide) // (wide // together) == jnp.arange(together)[:, None, None]  # [together, 1, w]
         query = jnp.where(mine, query[:, :, None], 0).reshape(rows, groups, together * time, wide)
     scores = []
-    for key, _, mask in segments:
+    for key, _, mask, key_axes in segments:
         if together > 1 and mask.shape[2] > 1:
             mask = jnp.tile(mask, (1, 1, together, 1))
-        score = jnp.einsum("rgtw,rgsw->rgts", query, key).astype(jnp.float32)
+        score = jnp.einsum(f"rgtw,{key_axes}->rgts", query, key).astype(jnp.float32)
         scores.append(jnp.where(mask, score, jnp.finfo(jnp.float32).min))
     mixed = sum(
         jnp.einsum("rgts,rgsw->rgtw", drop(weights.astype(value.dtype)), value)
-        for weights, (_, value, _) in zip(_softmax(scores), segments, strict=True)
+        for weights, (_, value, _, _) in zip(_softmax(scores), segments, strict=True)
     )
     if together > 1:
         mixed = jnp.where(mine, mixed.reshape(rows, groups, together, time, wide), 0).sum(2)
@@ -132,11 +145,18 @@ class Attention(nn.Module):
         self.drop = nn.Dropout(self.dropout)
 
     def keys_values(
-        self, context: Float[Array, "R S D"], groups: int | None = None
+        self,
+        context: Float[Array, "Rows W D"],
+        groups: int | None = None,
+        apart: Callable[[Array], Array] = lambda rows: rows,
     ) -> tuple[Float[Array, "R G S w"], Float[Array, "R G S w"]]:
-        """The projected keys and values of a context: a head each, or so many groups of heads."""
+        """The projected keys and values of a context: a head each, or so many groups of heads.
+
+        `apart` makes one row of each source where the context's rows hold several: after the projection, which so has
+        no padding to project.
+        """
         groups = groups or self.heads
-        return split_heads(self.key(context), groups), split_heads(self.value(context), groups)
+        return split_heads(apart(self.key(context)), groups), split_heads(apart(self.value(context)), groups)
 
     def look(self, x: Float[Array, "R T D"], *segments: Segment, deterministic: bool = True) -> Float[Array, "R T D"]:
         """Attends from `x` to keys and values computed before, grouped or not."""
@@ -153,7 +173,7 @@ class Attention(nn.Module):
         deterministic: bool = True,
     ) -> Float[Array, "R T D"]:
         """Attends from `x` to `context`."""
-        return self.look(x, (*self.keys_values(context), mask), deterministic=deterministic)
+        return self.look(x, Segment(*self.keys_values(context), mask), deterministic=deterministic)
 
 
 class FeedForward(nn.Module):

@@ -12,8 +12,9 @@ import numpy as np
 from rag_jax.rag.decode import Decoded, decode_sequence, decode_token
 from rag_jax.rag.loss import batch_prior, batch_source
 from rag_jax.rag.model import Architecture
-from rag_jax.rag.retrieve import ClosedBook, Retriever, source_width
+from rag_jax.rag.retrieve import ClosedBook, Retriever
 from rag_jax.rag.rules import DecodeOptions
+from rag_jax.rag.shapes import packed, source_width
 from rag_jax.text.tokens import Tokenizers, trim
 from rag_jax.types import Alternative, Answer, Batch, Source
 
@@ -30,11 +31,13 @@ def decode_batch(
     options: DecodeOptions,
     fast: bool = False,
 ) -> tuple[jax.Array, Decoded]:
-    """The prior [B,K] as log-probabilities and the decoded answers of one batch. Compiled once for each width."""
+    """The prior [B,K] as log-probabilities and the decoded answers of one batch. One program for each bucket."""
     prior = batch_prior(params, arch, batch)
     source, mask = batch_source(arch, batch, width)
     inputs = (params["generator"], arch.generator, source, mask, prior, options, key)
-    return prior, decode_token(*inputs) if variant == "token" else decode_sequence(*inputs, fast=fast)
+    if variant == "token":
+        return prior, decode_token(*inputs, slots=batch.slots)
+    return prior, decode_sequence(*inputs, slots=batch.slots, fast=fast)
 
 
 def answer(
@@ -81,6 +84,7 @@ def answer(
         hits = retriever.find(arch.question_encoder, params.get("question_encoder"), asked[take], texts)
         batch = retriever.batch(hits, asked[take], source_asked[take])
         width = source_width(batch, pad, max_source)
+        batch = packed(batch, pad, width)
         key = jax.random.fold_in(jax.random.key(seed), start) if options.do_sample else None
         prior, decoded = jax.device_get(decode_batch(params, arch, batch, key, width=width, **how))
         for i in range(count):

@@ -19,7 +19,7 @@ from rag_jax.models.bart import Bart, BartConfig
 from rag_jax.models.bart_step import cross_caches, empty_caches, step_states, unstack_layers
 from rag_jax.rag import marginal
 from rag_jax.rag.beam import Special, beams, pick, search
-from rag_jax.rag.rescore import fast_scores, known_loglik, rescore, slots
+from rag_jax.rag.rescore import fast_scores, known_loglik, rescore, slots_needed
 from rag_jax.rag.rules import DecodeOptions
 
 CHUNK = 16  # prefixes that rescoring computes at a time for each passage
@@ -51,15 +51,16 @@ class _Decoder:
     Rows are (question, passage) pairs; a question's prefixes are computed under each of its passages.
     """
 
-    def __init__(self, params: Any, config: BartConfig, source: Array, source_mask: Array):
+    def __init__(self, params: Any, config: BartConfig, source: Array, source_mask: Array, slots: Array | None):
         self.config = config
         self.batch, self.passages, width = source.shape
         self.rows = self.batch * self.passages
         self.mask = source_mask.reshape(self.rows, width)
         model = Bart(config)
-        encoded = model.apply({"params": params}, source.reshape(self.rows, width), self.mask, method=model.encode)
+        given = source.reshape(self.rows, width), self.mask, slots
+        encoded, packing = model.apply({"params": params}, *given, method=model.encode_sources)
         self.split = unstack_layers(params, config)
-        self.cross = cross_caches(self.split, config, encoded)
+        self.cross = cross_caches(self.split, config, encoded, packing, width)
 
     def caches(self, count: int) -> Any:
         return empty_caches(self.config, self.rows, count)
@@ -87,15 +88,18 @@ class _Decoder:
         states, caches = self.states(caches, tokens, places, slot, seen)
         return states.reshape(self.batch, self.passages, *states.shape[1:]), caches
 
-    def logits_under_all(
+    def logprobs_under_all(
         self, caches: Any, tokens: Array, places: Array, slot: Array, seen: Array
     ) -> tuple[Float[Array, "B K N V"], Any]:
         states, caches = self.states_under_all(caches, tokens, places, slot, seen)
-        return self.logits(states), caches
+        return jnp.moveaxis(self.logprobs(states)[0], 0, -1), caches
 
-    def logits(self, states: Float[Array, "*axes D"]) -> Float[Array, "*axes V"]:
+    def logprobs(self, states: Float[Array, "*axes D"]) -> tuple[Float[Array, "V *axes"], Float[Array, "*axes"]]:
+        """Log-probabilities of the next token, and what was taken from the logits to make them so."""
         model = Bart(self.config)
-        return model.apply({"params": self.split.model}, states, method=model.logits)
+        logits = model.apply({"params": self.split.model}, states, method=model.logits_by_token)
+        total = jax.nn.logsumexp(logits, axis=0)
+        return logits - total, total
 
     def under(self, states: Float[Array, "B K N D"], total: Float[Array, "B K N"]) -> Callable[[Array, Array], Array]:
         """See `beam.Under`. From the states: looking into the logits would make XLA copy them into another layout."""
@@ -122,6 +126,8 @@ def decode_token(
     prior: Float[Array, "B K"],
     options: DecodeOptions,
     key: Array | None = None,
+    *,
+    slots: Int[Array, "G P W"] | None = None,
 ) -> Decoded:
     """RAG-Token: each step's distribution is sum_z p(z|x) p(. | x, z, y_<t), and the search goes over that.
 
@@ -133,19 +139,19 @@ def decode_token(
       prior: log p(z|x); -inf for a passage that does not exist.
       options: greedy, sampling or beams; lengths and rules.
       key: for sampling.
+      slots: how sources are packed, see `rag_jax.models.packing`; None: a row each.
 
     Raises:
       ValueError: sampling without a key.
     """
-    decoder = _Decoder(params, config, source, source_mask)
+    decoder = _Decoder(params, config, source, source_mask, slots)
     count = beams(options)
 
     def step(caches: Any, newest: Array, place: Array, seen: Array) -> Any:
         states, caches = decoder.states_under_all(caches, newest, place[None, None], place * count, seen)
-        logits = decoder.logits(states)
-        total = jax.nn.logsumexp(logits, axis=-1)
-        mixture = marginal.next_token_mixture(prior, logits - total[..., None])
-        return mixture, caches, decoder.under(states, total)
+        logp, total = decoder.logprobs(states.swapaxes(0, 1))
+        mixture = jnp.moveaxis(marginal.next_token_mixture(prior, logp), 0, -1)
+        return mixture, caches, decoder.under(states, total.swapaxes(0, 1))
 
     size = {"batch": decoder.batch, "passages": decoder.passages}
     caches = decoder.caches(options.max_new_tokens * count)
@@ -171,6 +177,7 @@ def decode_sequence(
     options: DecodeOptions,
     key: Array | None = None,
     *,
+    slots: Int[Array, "G P W"] | None = None,
     fast: bool = False,
     chunk: int = CHUNK,
     prune: bool = True,
@@ -182,21 +189,20 @@ def decode_sequence(
     candidates count once.
 
     Args:
-      params, config, source, source_mask, prior, options, key: as in `decode_token`; the options are those of each
-        passage's search, and all `num_beams` of its answers (or all samples) become candidates.
+      params, config, source, source_mask, prior, options, key, slots: as in `decode_token`; the options are those of
+        each passage's search, and all `num_beams` of its answers (or all samples) become candidates.
       fast: no rescoring.
       chunk, prune: see `rag_jax.rag.rescore.rescore`; they change the cost, not the answer.
     """
-    decoder = _Decoder(params, config, source, source_mask)
+    decoder = _Decoder(params, config, source, source_mask, slots)
     batch, passages, count = decoder.batch, decoder.passages, beams(options)
     wanted = options.num_return_sequences
     each = dataclasses.replace(options, num_return_sequences=count)
 
     def step(caches: Any, newest: Array, place: Array, seen: Array) -> Any:
         states, caches = decoder.states(caches, newest, place[None, None], place * count, seen)
-        logits = decoder.logits(states)
-        total = jax.nn.logsumexp(logits, axis=-1)
-        return logits - total[..., None], caches, decoder.under(states[:, None], total[:, None])
+        logp, total = decoder.logprobs(states)
+        return jnp.moveaxis(logp, 0, -1), caches, decoder.under(states[:, None], total[:, None])
 
     caches = decoder.caches(options.max_new_tokens * count)
     found = search(step, caches, each, _special(config), batch=decoder.rows, passages=1, key=key)
@@ -214,8 +220,8 @@ def decode_sequence(
         length = candidates.shape[-1]
         chunk = min(chunk, candidates.shape[1] * length)
         index, score, under, computed = rescore(
-            decoder.logits_under_all,
-            decoder.caches(slots(candidates.shape[1], length, chunk)),
+            decoder.logprobs_under_all,
+            decoder.caches(slots_needed(candidates.shape[1], length, chunk)),
             candidates,
             prior,
             known,

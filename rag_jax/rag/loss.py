@@ -86,6 +86,7 @@ def rag_loss(
         source,
         source_mask,
         batch.target,
+        slots=batch.slots,
         label_smoothing=label_smoothing,
         dropout_key=keys[1],
     )

@@ -39,14 +39,14 @@ def answer_logprobs(logp: Float[Array, "B K T"], mask: Bool[Array, "B T"]) -> Fl
     return jnp.where(mask[:, None, :], logp.astype(jnp.float32), 0.0).sum(-1)
 
 
-def logsumexp(x: Float[Array, "*axes K"]) -> Float[Array, "*axes"]:
-    """Log-sum-exp over the last axis in which an entry of -inf has neither weight nor gradient. NaN stays NaN."""
-    peak = jnp.max(x, axis=-1, keepdims=True)
+def logsumexp(x: Float[Array, "*axes"], axis: int = -1) -> Float[Array, "*rest"]:
+    """Log-sum-exp over an axis in which an entry of -inf has neither weight nor gradient. NaN stays NaN."""
+    peak = jnp.max(x, axis=axis, keepdims=True)
     peak = jax.lax.stop_gradient(jnp.where(jnp.isfinite(peak), peak, 0.0))
     present = x != -jnp.inf
-    total = jnp.where(present, jnp.exp(jnp.where(present, x, 0.0) - peak), 0.0).sum(-1)
+    total = jnp.where(present, jnp.exp(jnp.where(present, x, 0.0) - peak), 0.0).sum(axis)
     empty = total == 0
-    return jnp.where(empty, -jnp.inf, jnp.log(jnp.where(empty, 1.0, total)) + peak[..., 0])
+    return jnp.where(empty, -jnp.inf, jnp.log(jnp.where(empty, 1.0, total)) + peak.squeeze(axis))
 
 
 def normalise(joint: Float[Array, "*axes K"]) -> Float[Array, "*axes K"]:
@@ -98,10 +98,12 @@ def next_token_logprobs(prior: Float[Array, "B K"], logits: Float[Array, "B K *N
 
     Between K and V there may be an axis of beams.
     """
-    return next_token_mixture(prior, jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1))
+    logp = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
+    by_token = jnp.moveaxis(logp.swapaxes(0, 1), -1, 0)
+    return jnp.moveaxis(next_token_mixture(prior, by_token), 0, -1)
 
 
-def next_token_mixture(prior: Float[Array, "B K"], logp: Float[Array, "B K *N V"]) -> Float[Array, "B *N V"]:
-    """log sum_z p(z|x) p(. | z) from log-probabilities: `next_token_logprobs` for whom has normalised already."""
-    prior = prior.reshape(*prior.shape, *(1,) * (logp.ndim - 2))
-    return logsumexp(jnp.moveaxis(prior + logp, 1, -1))
+def next_token_mixture(prior: Float[Array, "B K"], logp: Float[Array, "V K B *N"]) -> Float[Array, "V B *N"]:
+    """log sum_z p(z|x) p(. | z) from log-probabilities, with the vocabulary first, as the decoder's head gives them."""
+    prior = prior.T.reshape(*prior.shape[::-1], *(1,) * (logp.ndim - 3))
+    return logsumexp(prior + logp, axis=1)

@@ -23,7 +23,7 @@ from rag_jax.rag.beam import pick
 SLACK = 1e-3  # nats: what rounding may cost a bound
 
 Forward = Callable[[Any, Array, Array, Array, Array], tuple[Array, Any]]
-"""(caches, tokens [B,W], places [B,W], first slot, slots seen [B,W,L]) -> (float32 logits [B,K,W,V], caches)."""
+"""(caches, tokens [B,W], places [B,W], first slot, slots seen [B,W,L]) -> (log-probabilities [B,K,W,V], caches)."""
 
 
 class Rescored(NamedTuple):
@@ -86,7 +86,7 @@ def rescore(
     """The `best` candidates by log p(y|x) = logsumexp_z( log p(z|x) + log p(y|x,z) ), equal ones once.
 
     Args:
-      forward: runs nodes through the decoder. Its caches need `slots(C, T, chunk)` slots.
+      forward: runs nodes through the decoder. Its caches need `slots_needed(C, T, chunk)` slots.
       caches: what it keeps.
       candidates: answers with their end tokens, padding after it.
       prior: log p(z|x).
@@ -143,15 +143,14 @@ def rescore(
         owner, place = chosen // length, chosen % length
         path = pick(pick(slot, flat).reshape(batch, count, length), owner)  # the slots of each node's ancestors
         path = jnp.where(jnp.arange(length) <= place[..., None], path, -1)
-        seen = (path[..., None] == jnp.arange(slots(count, length, chunk))).any(2)
+        seen = (path[..., None] == jnp.arange(slots_needed(count, length, chunk))).any(2)
         tokens = jnp.take_along_axis(pick(inputs, owner), place[..., None], axis=-1)[..., 0]
-        logits, caches = forward(caches, tokens, place, turn * chunk, seen)
+        next_logp, caches = forward(caches, tokens, place, turn * chunk, seen)
 
-        total = jax.nn.logsumexp(logits, axis=-1)  # [B, K, W]
         now = pick(slot, flat).reshape(batch, count, length) - turn * chunk
         fresh = (now >= 0) & ~scored
         now = jnp.where(fresh, now, 0)
-        gold = jax.vmap(lambda z, lse, w, y: z[:, w, y] - lse[:, w])(logits, total, now, candidates)  # [B, K, C, T]
+        gold = jax.vmap(lambda row, w, y: row[:, w, y])(next_logp, now, candidates)  # [B, K, C, T]
         logp = jnp.where((fresh & real)[..., None], jnp.moveaxis(gold, 1, -1), logp)
         scored = scored | fresh
         return turn + 1, caches, logp, scored, slot, computed + taken.sum(-1), wanted(logp, scored)
@@ -175,7 +174,7 @@ def rescore(
     return Rescored(index, score, pick(under, index), computed)
 
 
-def slots(count: int, length: int, chunk: int) -> int:
+def slots_needed(count: int, length: int, chunk: int) -> int:
     """Cache slots that `rescore` may need: every node once, in whole chunks, and each question may end with a part."""
     return -(-count * length // chunk) * chunk
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from rag_jax.index import Index, embed
 from rag_jax.models.bert import Bert, BertConfig
-from rag_jax.rag.source import SPECIALS, bucket
+from rag_jax.rag.source import bucket
 from rag_jax.text.hf_compat_input import RAG_FORMAT, HfFormat, hf_compat_sources
 from rag_jax.text.tokens import Tokenizers
 from rag_jax.types import Batch, Passage
@@ -172,17 +172,3 @@ def _prior(hits: Hits) -> tuple[Bool[np.ndarray, "B K"], Float[np.ndarray, "B K"
     valid = found.copy()
     valid[:, 0] |= ~found.any(1)
     return valid, None if hits.scores is None else np.where(found, hits.scores, 0.0).astype(np.float32)
-
-
-def source_width(batch: Batch, pad_id: int, most: int) -> int:
-    """The static source width for a batch: what its longest pair needs, in steps of 32, at most `most`.
-
-    `most` gives way to the questions, which are never cut. Sources that are joined already have their width.
-    """
-    if not batch.source_question.shape[1]:
-        return batch.passages.shape[-1]
-    longest = batch.source_question.shape[1]
-    asked = (batch.source_question != pad_id).sum(-1)
-    read = (batch.passages != pad_id).sum(-1).max(-1)
-    needed = int((asked + read).max()) + SPECIALS
-    return max(longest + SPECIALS, bucket(needed, 32, most))

@@ -50,6 +50,7 @@ def answer_token_logprobs(
     source_mask: Bool[Array, "B K S"],
     targets: Int[Array, "B T"],
     *,
+    slots: Int[Array, "G P W"] | None = None,
     label_smoothing: float = 0.0,
     dropout_key: Array | None = None,
 ) -> Float[Array, "B K T"]:
@@ -61,6 +62,7 @@ def answer_token_logprobs(
       source: joined question and passage, see `rag_jax.rag.source`.
       source_mask: true on real tokens.
       targets: the answer's ids, its end token included, padded at the end.
+      slots: how sources are packed, see `rag_jax.models.packing`; None: a row each.
       label_smoothing: see `gold_logprobs`.
       dropout_key: turns dropout on.
     """
@@ -75,6 +77,7 @@ def answer_token_logprobs(
         source_mask.reshape(rows, width),
         inputs,
         dropout_key is None,
+        slots,
         rngs=rngs,
     )
     gold = gold_logprobs(logits, jnp.repeat(targets, passages, axis=0), label_smoothing, config.vocab_size)

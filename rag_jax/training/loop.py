@@ -15,7 +15,7 @@ import optax
 
 from rag_jax.config import Config, to_json
 from rag_jax.experiment import Parts, load_parts, make_retriever
-from rag_jax.rag.retrieve import source_width
+from rag_jax.rag.shapes import packed, source_width
 from rag_jax.training.checkpoint import Checkpointer
 from rag_jax.training.examples import Examples
 from rag_jax.training.metrics import MetricsWriter, Progress
@@ -71,6 +71,7 @@ def _train(config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Ch
         seed=config.seed,
     )
     frozen = jax.device_put(frozen)
+    pad_id = parts.arch.generator.pad_id
     with contextlib.ExitStack() as stack:
         metrics = stack.enter_context(MetricsWriter(workdir))
         progress = stack.enter_context(Progress(t.steps, t.batch_size, start=first))
@@ -87,7 +88,8 @@ def _train(config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Ch
                     _report(pending, t.log_every, t.steps, metrics, progress, rules)
                 raise
             batch = retriever.batch(found, question, examples.source_question[rows], examples.target[rows], weight)
-            width = source_width(batch, parts.arch.generator.pad_id, config.data.max_source_tokens)
+            width = source_width(batch, pad_id, config.data.max_source_tokens)
+            batch = packed(batch, pad_id, width)
             state, report = step_fn(state, frozen, batch, width)
             # The last step's numbers are read only now, while this one runs.
             if pending is not None:

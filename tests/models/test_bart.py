@@ -10,7 +10,7 @@ import pytest
 
 from rag_jax.models.bart import Bart, BartConfig, shift_right
 from rag_jax.models.bart_step import cross_caches, empty_caches, step_states, unstack_layers
-from rag_jax.models.layers import attend, head_groups, split_heads
+from rag_jax.models.layers import Segment, attend, head_groups, split_heads
 from rag_jax.rag.model import architecture, init_params
 
 CONFIG = BartConfig(
@@ -208,12 +208,14 @@ def test_grouped_heads_and_split_keys_attend_as_single_heads_and_whole_keys(per_
         jnp.asarray(rng.normal(size=(2, length, width)), jnp.float32) for length in (time, slots, slots)
     )
     mask = jnp.asarray(rng.random((2, 1, time if per_query else 1, slots)) < 0.6).at[..., 0].set(True)
-    single = attend(split_heads(query, heads), (split_heads(key, heads), split_heads(value, heads), mask))
+    single = attend(split_heads(query, heads), Segment(split_heads(key, heads), split_heads(value, heads), mask))
 
     @functools.partial(jax.jit, static_argnums=(0, 1))
     def grouped(groups, cuts, query, key, value, mask):
         parts = zip(*(jnp.split(x, cuts, axis=1) for x in (key, value)), jnp.split(mask, cuts, axis=-1), strict=True)
-        segments = [(split_heads(k, groups), split_heads(v, groups), m) for k, v, m in parts]
+        segments = [Segment(split_heads(k, groups), split_heads(v, groups), m) for k, v, m in parts]
+        first = segments[0]  # of which the keys lie the other way round
+        segments[0] = first._replace(key=first.key.swapaxes(2, 3), key_axes="rgws")
         return attend(split_heads(query, groups), *segments, together=heads // groups)
 
     for groups in (6, 3, 2, 1):

@@ -115,7 +115,7 @@ def test_one_layer_of_each_stack_is_equal(case):
         encoder_attention_mask=additive(cross_mask),
     )
     inputs = (x, causal(6), encoded, cross_mask)
-    ours, _ = run(lambda own, *args: DecoderLayer(c).apply(own, *args, True), own, *inputs)
+    ours, _ = run(lambda own, *args: DecoderLayer(c).apply(own, *args, None, True), own, *inputs)
     assert_close(ours, theirs[0] if isinstance(theirs, tuple) else theirs)
 
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from rag_jax.rag.retrieve import source_width
+from rag_jax.rag.shapes import source_width
 from rag_jax.rag.source import SPECIALS, bucket, join_source
 from rag_jax.text.tokens import Tokenizers, train_tokenizer
 from rag_jax.types import Batch, Passage
