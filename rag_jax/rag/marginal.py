@@ -39,14 +39,14 @@ def answer_logprobs(logp: Float[Array, "B K T"], mask: Bool[Array, "B T"]) -> Fl
     return jnp.where(mask[:, None, :], logp.astype(jnp.float32), 0.0).sum(-1)
 
 
-def logsumexp(x: Float[Array, "*axes"], axis: int = -1) -> Float[Array, "*rest"]:
-    """Log-sum-exp over an axis in which an entry of -inf has neither weight nor gradient. NaN stays NaN."""
-    peak = jnp.max(x, axis=axis, keepdims=True)
+def logsumexp(x: Float[Array, "*axes K"]) -> Float[Array, "*axes"]:
+    """Log-sum-exp over the last axis in which an entry of -inf has neither weight nor gradient. NaN stays NaN."""
+    peak = jnp.max(x, axis=-1, keepdims=True)
     peak = jax.lax.stop_gradient(jnp.where(jnp.isfinite(peak), peak, 0.0))
     present = x != -jnp.inf
-    total = jnp.where(present, jnp.exp(jnp.where(present, x, 0.0) - peak), 0.0).sum(axis)
+    total = jnp.where(present, jnp.exp(jnp.where(present, x, 0.0) - peak), 0.0).sum(-1)
     empty = total == 0
-    return jnp.where(empty, -jnp.inf, jnp.log(jnp.where(empty, 1.0, total)) + peak.squeeze(axis))
+    return jnp.where(empty, -jnp.inf, jnp.log(jnp.where(empty, 1.0, total)) + peak[..., 0])
 
 
 def normalise(joint: Float[Array, "*axes K"]) -> Float[Array, "*axes K"]:
@@ -104,6 +104,9 @@ def next_token_logprobs(prior: Float[Array, "B K"], logits: Float[Array, "B K *N
 
 
 def next_token_mixture(prior: Float[Array, "B K"], logp: Float[Array, "V K B *N"]) -> Float[Array, "V B *N"]:
-    """log sum_z p(z|x) p(. | z) from log-probabilities, with the vocabulary first, as the decoder's head gives them."""
+    """log sum_z p(z|x) p(. | z) from log-probabilities, with the vocabulary first, as the decoder's head gives them.
+
+    For decoding: unlike `logsumexp` it does not care for gradients at a prior of -inf.
+    """
     prior = prior.T.reshape(*prior.shape[::-1], *(1,) * (logp.ndim - 3))
-    return logsumexp(prior + logp, axis=1)
+    return jax.nn.logsumexp(prior + logp, axis=1)
