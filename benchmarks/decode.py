@@ -20,48 +20,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from peer import PAD, PEER_WIDTH, SIZES, make_peer, real_lengths, show, sources
 from sides import alternate, launch, serve
 
-SIZES = {
-    "base": {"d_model": 768, "layers": 6, "heads": 12, "ffn": 3072, "vocab_size": 50265},
-    "quick": {"d_model": 64, "layers": 2, "heads": 4, "ffn": 128, "vocab_size": 1000},
-}
-QUESTIONS, BEAMS, TOKENS, SAME_WIDTH, PEER_WIDTH = 2, 4, 20, 128, 300
-PAD, BOS, EOS = 1, 0, 2
+QUESTIONS, BEAMS, TOKENS, SAME_WIDTH = 2, 4, 20, 128
 CASES = [("token", 5, "same"), ("thorough", 5, "same"), ("thorough", 10, "same"),
          ("token", 5, "real"), ("thorough", 5, "real"), ("thorough", 10, "real")]  # fmt: skip
-
-
-def make_peer(size: dict[str, int], variant: str, passages: int) -> Any:
-    """The peer's RAG; it is handed sources and scores, so its question encoder may be tiny."""
-    import torch
-    import transformers as t
-
-    torch.manual_seed(0)
-    generator = t.BartConfig(
-        vocab_size=size["vocab_size"], d_model=size["d_model"], encoder_layers=size["layers"],
-        decoder_layers=size["layers"], encoder_attention_heads=size["heads"], decoder_attention_heads=size["heads"],
-        encoder_ffn_dim=size["ffn"], decoder_ffn_dim=size["ffn"], dropout=0.0, pad_token_id=PAD, bos_token_id=BOS,
-        eos_token_id=EOS, decoder_start_token_id=EOS, forced_eos_token_id=None,
-    )  # fmt: skip
-    encoder = t.DPRConfig(
-        vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    config = t.RagConfig.from_question_encoder_generator_configs(
-        encoder, generator, n_docs=passages, retrieval_vector_size=16
-    )
-    kind = t.RagTokenForGeneration if variant == "token" else t.RagSequenceForGeneration
-    return kind(config).eval()
-
-
-def sources(lengths: list[int], passages: int, vocab_size: int) -> np.ndarray:
-    """Random ids [B, K, PEER_WIDTH] of these lengths in turn, longer ones cut, padded."""
-    rng = np.random.default_rng(0)
-    ids = rng.integers(4, vocab_size, (QUESTIONS, passages, PEER_WIDTH))
-    length = np.resize(lengths, (QUESTIONS, passages, 1)).clip(2, PEER_WIDTH)
-    place = np.arange(PEER_WIDTH)
-    ids[..., 0] = BOS
-    return np.where(place == length - 1, EOS, np.where(place < length, ids, PAD))
 
 
 def peer_step(job: dict[str, Any]) -> Callable[[], Any]:
@@ -70,7 +34,7 @@ def peer_step(job: dict[str, Any]) -> Callable[[], Any]:
 
     model = make_peer(SIZES[job["size"]], job["variant"], job["passages"])
     width = SAME_WIDTH if job["lengths"] == [SAME_WIDTH] else PEER_WIDTH
-    ids = sources(job["lengths"], job["passages"], SIZES[job["size"]]["vocab_size"])[..., :width]
+    ids = sources(job["lengths"], (QUESTIONS, job["passages"]), SIZES[job["size"]]["vocab_size"])[..., :width]
     ids = torch.tensor(ids).flatten(0, 1)
     given = {
         "context_input_ids": ids,
@@ -104,7 +68,7 @@ def our_step(job: dict[str, Any]) -> Callable[[], Any]:
 
     rag = hf.load_rag(job["weights"], "token" if job["variant"] == "token" else "sequence")
     config, params = rag.generator, rag.params["generator"]
-    ids = sources(job["lengths"], job["passages"], config.vocab_size)
+    ids = sources(job["lengths"], (QUESTIONS, job["passages"]), config.vocab_size)
     width = min(bucket(int((ids != PAD).sum(-1).max()), 32), PEER_WIDTH)  # of the longest of this batch
     batch = packed(Batch(None, np.zeros((QUESTIONS, 0), int), ids[..., :width], None, None), PAD, width)
     ids, slots = jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), (batch.passages, batch.slots))
@@ -132,18 +96,6 @@ def run_sides(job: dict[str, Any], sides: tuple[str, ...], rounds: int) -> dict[
     """The steps of each side, see `sides.alternate`."""
     arguments = {side: [__file__, f"--work={side}", f"--job={json.dumps(job)}"] for side in sides}
     return alternate({side: launch(given) for side, given in arguments.items()}, rounds)
-
-
-def real_lengths(passages: str, tokenizer: str, count: int) -> list[int]:
-    """Source lengths in tokens: a question of 12 and the first passages of a DPR file."""
-    import itertools
-
-    from rag_jax.text.readers import read_passages
-    from rag_jax.text.tokens import load_tokenizer_folder
-
-    bart = load_tokenizer_folder(tokenizer, "bart")
-    first = itertools.islice(read_passages(passages), count)
-    return [12 + len(bart(f"{p.title} {p.text}")["input_ids"]) for p in first]
 
 
 def main() -> None:
@@ -188,11 +140,6 @@ def make_job(size: str, variant: str, passages: int, lengths: list[int], beams: 
     scores = np.random.default_rng(1).normal(size=(QUESTIONS, passages)).tolist()
     names = ("size", "variant", "passages", "lengths", "beams", "weights", "scores")
     return dict(zip(names, (size, variant, passages, lengths, beams, str(weights), scores), strict=True))
-
-
-def show(**line: Any) -> None:
-    """One line."""
-    print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":
