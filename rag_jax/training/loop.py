@@ -15,6 +15,7 @@ import optax
 
 from rag_jax.config import Config, to_json
 from rag_jax.experiment import Parts, load_parts, make_retriever
+from rag_jax.rag.retrieve import make_batch
 from rag_jax.rag.shapes import packed, source_width
 from rag_jax.training.checkpoint import Checkpointer
 from rag_jax.training.examples import Examples
@@ -78,19 +79,25 @@ def _train(config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Ch
         pending: tuple[int, Mapping[str, Any]] | None = None
         for number in range(first, t.steps):
             rows, weight = examples.batch(number, t.batch_size, config.seed)
-            question = examples.question[rows]
             query_params = state.trainable.get("question_encoder", frozen.get("question_encoder"))
             try:
-                texts = [examples.texts[row] for row in rows]
-                found = retriever.find(parts.arch.question_encoder, query_params, question, texts)
+                batch, _ = make_batch(
+                    retriever,
+                    parts.arch.question_encoder,
+                    query_params,
+                    examples.question[rows],
+                    examples.source_question[rows],
+                    [examples.texts[row] for row in rows],
+                    examples.target[rows],
+                    weight,
+                )
             except ValueError:
                 if pending is not None:  # question vectors that are not finite: the last step's loss says why
                     _report(pending, t.log_every, t.steps, metrics, progress, rules)
                 raise
-            batch = retriever.batch(found, question, examples.source_question[rows], examples.target[rows], weight)
-            width = source_width(batch, pad_id, config.data.max_source_tokens)
+            width = source_width(batch, pad_id, config.data.max_source_tokens, retriever.resident)
             batch = packed(batch, pad_id, width)
-            state, report = step_fn(state, frozen, batch, width)
+            state, report = step_fn(state, frozen, batch, width, retriever.resident)
             # The last step's numbers are read only now, while this one runs.
             if pending is not None:
                 _report(pending, t.log_every, t.steps, metrics, progress, rules)
