@@ -22,11 +22,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from rag_jax.index import DeviceSettings, abstract_index, device
+from rag_jax.index import DeviceSettings, abstract_index, abstract_rows, device
+from rag_jax.index.device import DeviceIndex
+from rag_jax.rag.device_retrieve import Resident, fill
+from rag_jax.rag.model import architecture
 from rag_jax.tpu.chips import CHIPS, GIB, Chip
 from rag_jax.tpu.hlo import HBM, Program, read_program
 from rag_jax.tpu.price import Cost, price
 from rag_jax.tpu.topology import devices
+from rag_jax.types import Batch
 
 WIKIPEDIA, DIM = 21_015_324, 768
 TOPOLOGIES = ("v5e:2x4", "v5e:4x4", "v4:2x2x2", "v5p:2x2x2", "v6e:2x4")
@@ -36,6 +40,7 @@ SETTINGS = {
     "int8": INT8,
     "int8 rescored": dataclasses.replace(INT8, over_retrieve=4, remainders=True),
 }
+PASSAGE_TOKENS = 128
 MIB = 2**20
 TIME_LIMIT, MOST_MIB = 1.15, 100  # over the memory's bound; MiB a chip
 
@@ -81,19 +86,41 @@ def compile_search(
     """Compiles `device.search` for all chips of a topology, the questions cut over them where they can be."""
     mesh = mesh_of(topology)
     index = abstract_index(count, DIM, settings, mesh)
+    search = jax.jit(device.search, static_argnames="k")
+    return _read(search.lower(index, _asked(questions, mesh), k=k).compile(), topology, index, questions)
+
+
+def compile_retrieval(topology: str, settings: DeviceSettings, questions: int = 128, k: int = 5) -> Search:
+    """As `compile_search`, and the vectors and tokens of what was found are fetched, each chip's for its questions."""
+    mesh = mesh_of(topology)
+    index = abstract_index(WIKIPEDIA, DIM, settings, mesh)
+    tokens = abstract_rows(WIKIPEDIA, (PASSAGE_TOKENS,), "uint16", mesh)
+
+    @jax.jit
+    def run(resident: Resident, query: jax.Array) -> Batch:
+        return fill(resident, architecture(), Batch(None, None), device.search(resident.index, query, k)[0])
+
+    compiled = run.lower(Resident(index, tokens, k), _asked(questions, mesh)).compile()
+    return _read(compiled, topology, index, questions)
+
+
+def _asked(questions: int, mesh: Mesh) -> jax.ShapeDtypeStruct:
     cut = PartitionSpec("data") if questions % mesh.size == 0 else PartitionSpec()
-    asked = jax.ShapeDtypeStruct((questions, DIM), jnp.float32, sharding=NamedSharding(mesh, cut))
-    compiled = jax.jit(device.search, static_argnames="k").lower(index, asked, k=k).compile()
+    return jax.ShapeDtypeStruct((questions, DIM), jnp.float32, sharding=NamedSharding(mesh, cut))
+
+
+def _read(compiled: Any, topology: str, index: DeviceIndex, questions: int) -> Search:
     program, chip = read_program(compiled.as_text()), CHIPS[topology.partition(":")[0]]
     memory, own = compiled.memory_analysis(), compiled.cost_analysis()
-    rows = index.vectors.shape[0] // mesh.size
+    chips = index.mesh.size
+    rows = index.vectors.shape[0] // chips
     read = [part for part in (index.vectors, index.scales) if part is not None]
     return Search(
         chip,
         price(program, chip),
         program,
         rows * questions,
-        sum(part.size * part.dtype.itemsize for part in read) // mesh.size,
+        sum(part.size * part.dtype.itemsize for part in read) // chips,
         max(memory.temp_size_in_bytes, memory.peak_memory_in_bytes - memory.argument_size_in_bytes),
         own["optimal_seconds"],
         own["bytes accessed"],
@@ -153,6 +180,22 @@ def retrieval(topology: str, name: str, questions: int = 128, k: int = 5) -> Non
          ratio=len(search.cost.collectives) / 4, bytes=exchanged)  # fmt: skip
 
 
+def fetching(topology: str, name: str, questions: int = 128, k: int = 5) -> None:
+    """Prints what fetching the passages adds to a search."""
+    alone = compile_search(topology, SETTINGS[name], questions, k)
+    whole = compile_retrieval(topology, SETTINGS[name], questions, k)
+    case = f"retrieval {topology} {name} q={questions}" + (f" k={k}" if k != 5 else "")
+    ratio = whole.cost.seconds / alone.cost.seconds
+    times = {"ours": whole.cost.seconds * 1e3, "bound": alone.cost.seconds * 1e3, "ratio": ratio}
+    show(case=case, metric="a search with vectors and tokens, ms (AOT estimate)", **times)
+    exchanged = sum(whole.cost.collective_bytes.values()) / 1e6
+    show(case=case, metric="exchanges with vectors and tokens, MB a chip", ours=exchanged, bound=4, ratio=exchanged / 4,
+         exchanges=len(whole.cost.collectives), bytes=whole.cost.collective_bytes)  # fmt: skip
+    used = whole.temporaries / MIB
+    show(case=case, metric="temporaries with vectors and tokens, MiB a chip", ours=used, bound=MOST_MIB,
+         ratio=used / MOST_MIB)  # fmt: skip
+
+
 def laws(topology: str = "v5e:2x4") -> None:
     """Prints how a search's estimated time grows with the vectors and with the questions."""
     half, whole = (compile_search(topology, BF16, count=count) for count in (WIKIPEDIA // 2, WIKIPEDIA))
@@ -181,6 +224,8 @@ def main() -> None:
             retrieval(topology, name)
     if not options.quick:
         retrieval("v5e:2x4", "int8 rescored")
+        for name in SETTINGS:
+            fetching("v5e:2x4", name)
         for name in ("bf16", "int8"):
             for k in (50, 100):
                 retrieval("v5e:2x4", name, k=k)

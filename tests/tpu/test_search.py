@@ -11,6 +11,7 @@ from benchmarks.tpu_aot import (
     TIME_LIMIT,
     WIKIPEDIA,
     arrays_in_hbm,
+    compile_retrieval,
     compile_search,
     fused_into_the_product,
 )
@@ -45,6 +46,15 @@ def test_candidates_are_scored_again_within_the_limits():
     assert search.temporaries < MOST_MIB * MIB
     assert search.cost.seconds < TIME_LIMIT * search.bound
     assert len(search.cost.collectives) <= 2
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_fetching_what_was_found_costs_next_to_nothing(name):
+    whole = compile_retrieval(SLICE, SETTINGS[name])
+    assert len(whole.cost.collectives) <= 4
+    assert sum(whole.cost.collective_bytes.values()) < 4e6
+    assert not whole.cost.host_transfers
+    assert whole.cost.seconds < TIME_LIMIT * whole.bound
 
 
 def test_time_is_linear_in_the_passages():
