@@ -94,7 +94,7 @@ def answer(
         width = source_width(batch, pad, max_source, retriever.resident)
         batch = packed(batch, pad, width)
         key = jax.random.fold_in(jax.random.key(seed), start) if options.do_sample else None
-        done = decode_batch(params, arch, batch, key, retriever.resident, width=width, **how)
+        done = decode_batch(params, arch, batch, key, resident=retriever.resident, width=width, **how)
         found, prior, decoded = jax.device_get(done)
         rows = found if rows is None else rows
         for i in range(count):

@@ -71,7 +71,23 @@ class Retriever:
         """All passages for the generator, computed once."""
         return self.tokenizers.source_passages(list(self.index.passages))
 
-    def find(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"], texts: Sequence[str]) -> Hits:
+    def encode_ahead(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> jax.Array | None:
+        """The vectors that `find` will search with, still being computed; None where it needs none from here.
+
+        `params` may be what a step that still runs will leave: the device encodes behind it, and the host goes on.
+        """
+        if self.index.searches_texts or self.resident is not None:
+            return None
+        return encode(config, params, questions)
+
+    def find(
+        self,
+        config: BertConfig,
+        params: Any,
+        questions: Int[np.ndarray, "B Q"],
+        texts: Sequence[str],
+        vectors: jax.Array | None = None,
+    ) -> Hits:
         """The best passages: for the vectors of `questions`, or for `texts` where the index searches by words.
 
         Args:
@@ -79,9 +95,12 @@ class Retriever:
           params: its parameters; anything where the index searches by words.
           questions: token rows.
           texts: the same questions.
+          vectors: what `encode_ahead` gave for them; None: they are encoded now.
         """
         if self.index.searches_texts:
             return Hits(*self.index.search_texts(texts, self.k))
+        if vectors is not None:
+            return Hits(self.index.search(np.asarray(vectors), self.k))
         return Hits(self.rows(config, params, questions))
 
     def rows(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> Int[np.ndarray, "B K"]:
@@ -190,7 +209,17 @@ class ClosedBook:
     def __init__(self, dim: int, pad_id: int):
         self.dim, self.pad_id = dim, pad_id
 
-    def find(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"], texts: Sequence[str]) -> Hits:
+    def encode_ahead(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> None:
+        """There is nothing to search with."""
+
+    def find(
+        self,
+        config: BertConfig,
+        params: Any,
+        questions: Int[np.ndarray, "B Q"],
+        texts: Sequence[str],
+        vectors: None = None,
+    ) -> Hits:
         """Row 0 for every question: the empty passage."""
         return Hits(np.zeros((len(questions), 1), np.int32))
 
@@ -230,6 +259,7 @@ def make_batch(
     texts: Sequence[str],
     target: Int[np.ndarray, "B T"] | None = None,
     weight: Float[np.ndarray, "B"] | None = None,
+    vectors: jax.Array | None = None,
 ) -> tuple[Batch, Int[np.ndarray, "B K"] | None]:
     """Finds passages on the host and makes the batch of them; or leaves both to the step, if that retrieves by itself.
 
@@ -238,11 +268,12 @@ def make_batch(
       config, params: of the question encoder.
       question, source_question, texts: the questions, for the encoder, the generator and a search by words.
       target, weight: see `Batch`.
+      vectors: what `Retriever.encode_ahead` gave for the questions, if it was asked.
 
     Returns:
       The batch, and the rows that were found; None where the step will find them.
     """
     if retriever.resident is not None:
         return Batch(question, source_question, target=target, weight=weight), None
-    hits = retriever.find(config, params, question, texts)
+    hits = retriever.find(config, params, question, texts, vectors)
     return retriever.batch(hits, question, source_question, target, weight), hits.rows

@@ -100,6 +100,7 @@ def test_training_changes_both_models_and_lowers_the_loss(files, whole):
         assert not equal(start[part], params[part])
     lines = read_metrics(workdir / "metrics.jsonl")
     assert all(math.isfinite(line["loss"]) and 0 <= line["prior_entropy"] <= math.log(2) + 1e-6 for line in lines)
+    assert all(line["retrieval_wait_seconds"] > 0 for line in lines)
 
 
 def test_a_finished_run_is_not_trained_again(whole):
