@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from rag_jax.config import Config, has_towers
-from rag_jax.index import Index, IndexMismatch, build_index, fingerprint, open_index
+from rag_jax.index import DeviceSettings, Index, IndexMismatch, build_index, fingerprint, open_index
 from rag_jax.index.backends import backend_named
 from rag_jax.rag.answer import answer
 from rag_jax.rag.model import (
@@ -28,7 +28,7 @@ from rag_jax.rag.model import (
     load_tokenizers,
     load_weights,
 )
-from rag_jax.rag.retrieve import ClosedBook, HfCompatRetriever, Retriever, embed_passages
+from rag_jax.rag.retrieve import ClosedBook, DeviceRetriever, HfCompatRetriever, Retriever, embed_passages
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.text.datasets import Collection, load_collection
 from rag_jax.text.table import PassageTable
@@ -141,6 +141,12 @@ def make_retriever(config: Config, parts: Parts, workdir: str | os.PathLike[str]
 
 def retriever_over(config: Config, parts: Parts, index: Index, k: int) -> Retriever:
     """An open index as the configuration's generator reads from it."""
+    if config.index.in_step:
+        i = config.index
+        settings = DeviceSettings(
+            index.manifest.parameters["dtype"], i.recall_target, over_retrieve=i.over_retrieve, remainders=i.remainders
+        )
+        return DeviceRetriever(index, parts.tokenizers, k, settings)
     if not config.data.hf_compat_input:
         return Retriever(index, parts.tokenizers, k)
     form = load_hf_format(config.model.init_from or "world")

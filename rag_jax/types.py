@@ -67,6 +67,8 @@ class Question:
 class Batch:
     """What one training step or one decoding call reads: B questions with their K retrieved passages.
 
+    Where retrieval is a part of the step, `passages`, `vectors` and `valid` are None until then.
+
     Attributes:
       question: int32 [B,Q], the question for the question encoder.
       source_question: int32 [B,Q'], the question for the generator, without special tokens; without columns when
@@ -85,9 +87,9 @@ class Batch:
 
     question: Any
     source_question: Any
-    passages: Any
-    vectors: Any
-    valid: Any
+    passages: Any = None
+    vectors: Any = None
+    valid: Any = None
     target: Any = None
     weight: Any = None
     scores: Any = None

@@ -96,11 +96,19 @@ class IndexConfig(Group):
       dtype: what 'scann' and 'device' score with: float32, bfloat16 or int8; '' = as the index that is there, float32
         in a new one.
       directory: '' = build it inside the run directory.
+      in_step: retrieve inside the jitted step, from vectors and tokens that stay on the devices; with 'device'.
+      recall_target: of that search on a TPU, which is approximate for speed (elsewhere it is exact); none = exact.
+      over_retrieve: candidates that are scored again, as a multiple of k; 1 = none.
+      remainders: beside int8 vectors keep what rounding left of them, for the scores of what was found.
     """
 
     backend: str = _one_of("scann", "exact", "device", "bm25")
     dtype: str = _one_of("", "float32", "bfloat16", "int8")
     directory: str = ""
+    in_step: bool = False
+    recall_target: OptionalFloat = dataclasses.field(default=0.99, metadata={"low": 0.5, "below": 1.0})
+    over_retrieve: int = _within(1, 1)
+    remainders: bool = False
 
 
 @dataclasses.dataclass

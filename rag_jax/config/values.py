@@ -88,6 +88,12 @@ def _check(config: Config) -> None:
         raise ConfigError("config.data.hf_compat_input: closed book has no passage to put before the question")
     if config.index.dtype and config.index.backend not in ("scann", "device"):
         raise ConfigError(f"config.index.dtype: {config.index.backend} has no choice of dtype; scann and device have")
+    if config.index.in_step and (config.index.backend != "device" or config.retriever == "none"):
+        raise ConfigError("config.index.in_step: retrieval inside the step takes config.index.backend=device")
+    if config.index.in_step and config.data.hf_compat_input:
+        raise ConfigError("config.index.in_step: config.data.hf_compat_input joins texts, which only the host can")
+    if config.index.remainders and config.index.dtype != "int8":
+        raise ConfigError("config.index.remainders: they are those of config.index.dtype=int8")
     pairs = [("optimizer.warmup_steps", "train.steps"), ("data.max_question_tokens", "data.max_source_tokens")]
     for small, large in pairs:  # a longer question would leave no room for a passage
         if get(config, small) > get(config, large):

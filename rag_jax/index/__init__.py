@@ -3,7 +3,14 @@
 from rag_jax.index.backends import BACKENDS, measure_recall
 from rag_jax.index.bm25 import Bm25Searcher, Bm25Settings
 from rag_jax.index.change import add_passages, delete_passages, swap_index
-from rag_jax.index.device_searcher import DeviceSearcher, DeviceSettings, device_index
+from rag_jax.index.device_searcher import (
+    DeviceSearcher,
+    DeviceSettings,
+    abstract_index,
+    abstract_rows,
+    device_index,
+    device_rows,
+)
 from rag_jax.index.embeddings import embed, fingerprint
 from rag_jax.index.exact import ExactSearcher
 from rag_jax.index.footprint import Estimate, estimate
@@ -35,6 +42,8 @@ __all__ = [
     "ScannSettings",
     "Searcher",
     "TextSearcher",
+    "abstract_index",
+    "abstract_rows",
     "add_passages",
     "build_index",
     "build_resumable",
@@ -42,6 +51,7 @@ __all__ = [
     "check_vectors",
     "delete_passages",
     "device_index",
+    "device_rows",
     "embed",
     "estimate",
     "fingerprint",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int32
 
+from rag_jax.index.device_searcher import DeviceSearcher
 from rag_jax.index.manifest import read_manifest
 from rag_jax.index.protocol import Found
 from rag_jax.index.store import Index, open_index
@@ -29,7 +30,7 @@ class LiveIndex:
 
     def __init__(self, directory: str | pathlib.Path, **options: Any):
         self._directory, self._options = pathlib.Path(directory), options
-        self.index: Index = open_index(self._directory, **options)
+        self.index: Index = self._open()
 
     def refresh(self) -> bool:
         """Goes over to what is on disk now; returns whether that is another index than before.
@@ -42,8 +43,15 @@ class LiveIndex:
         """
         if read_manifest(self._directory) == self.index.manifest:
             return False
-        self.index = open_index(self._directory, **self._options)
+        self.index = self._open()
         return True
+
+    def _open(self) -> Index:
+        """The index on disk, ready: vectors for a device are put there now, so that no search waits for it."""
+        index = open_index(self._directory, **self._options)
+        if isinstance(index.searcher, DeviceSearcher):
+            _ = index.searcher.index
+        return index
 
     def search(self, queries: Float[np.ndarray, "B D"], k: int) -> Int32[np.ndarray, "B k"]:
         """See `Index.search`."""

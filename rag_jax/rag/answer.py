@@ -10,9 +10,10 @@ import jax
 import numpy as np
 
 from rag_jax.rag.decode import Decoded, decode_sequence, decode_token
+from rag_jax.rag.device_retrieve import Resident, retrieve
 from rag_jax.rag.loss import batch_prior, batch_source
 from rag_jax.rag.model import Architecture
-from rag_jax.rag.retrieve import ClosedBook, Retriever
+from rag_jax.rag.retrieve import ClosedBook, Retriever, make_batch
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.shapes import packed, source_width
 from rag_jax.text.tokens import Tokenizers, trim
@@ -25,19 +26,26 @@ def decode_batch(
     arch: Architecture,
     batch: Batch,
     key: jax.Array | None = None,
+    resident: Resident | None = None,
     *,
     variant: str,
     width: int,
     options: DecodeOptions,
     fast: bool = False,
-) -> tuple[jax.Array, Decoded]:
-    """The prior [B,K] as log-probabilities and the decoded answers of one batch. One program for each bucket."""
+) -> tuple[jax.Array | None, jax.Array, Decoded]:
+    """The prior [B,K] as log-probabilities and the decoded answers of one batch. One program for each bucket.
+
+    With `resident` the passages are found here, and their rows [B,K] come first; else None does.
+    """
+    rows = None
+    if resident is not None:
+        batch, rows = retrieve(resident, arch, params["question_encoder"], batch)
     prior = batch_prior(params, arch, batch)
     source, mask = batch_source(arch, batch, width)
     inputs = (params["generator"], arch.generator, source, mask, prior, options, key)
     if variant == "token":
-        return prior, decode_token(*inputs, slots=batch.slots)
-    return prior, decode_sequence(*inputs, slots=batch.slots, fast=fast)
+        return rows, prior, decode_token(*inputs, slots=batch.slots)
+    return rows, prior, decode_sequence(*inputs, slots=batch.slots, fast=fast)
 
 
 def answer(
@@ -81,14 +89,16 @@ def answer(
         # The last batch repeats its last question instead of being a new shape.
         take = np.minimum(np.arange(start, start + batch_size), start + count - 1)
         texts = [questions[i] for i in take]
-        hits = retriever.find(arch.question_encoder, params.get("question_encoder"), asked[take], texts)
-        batch = retriever.batch(hits, asked[take], source_asked[take])
-        width = source_width(batch, pad, max_source)
+        encoder = arch.question_encoder, params.get("question_encoder")
+        batch, rows = make_batch(retriever, *encoder, asked[take], source_asked[take], texts)
+        width = source_width(batch, pad, max_source, retriever.resident)
         batch = packed(batch, pad, width)
         key = jax.random.fold_in(jax.random.key(seed), start) if options.do_sample else None
-        prior, decoded = jax.device_get(decode_batch(params, arch, batch, key, width=width, **how))
+        done = decode_batch(params, arch, batch, key, resident=retriever.resident, width=width, **how)
+        found, prior, decoded = jax.device_get(done)
+        rows = found if rows is None else rows
         for i in range(count):
-            yield _answer(tokenizers, retriever, hits.rows[i], prior[i], jax.tree.map(lambda x, i=i: x[i], decoded))
+            yield _answer(tokenizers, retriever, rows[i], prior[i], jax.tree.map(lambda x, i=i: x[i], decoded))
 
 
 def _answer(

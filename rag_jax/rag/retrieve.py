@@ -12,12 +12,15 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int
 
-from rag_jax.index import Index, embed
+from rag_jax.index import DeviceSearcher, DeviceSettings, Index, device_index, device_rows, embed
 from rag_jax.models.bert import Bert, BertConfig
+from rag_jax.rag.device_retrieve import Resident
 from rag_jax.rag.source import bucket
 from rag_jax.text.hf_compat_input import RAG_FORMAT, HfFormat, hf_compat_sources
+from rag_jax.text.token_rows import passage_rows
 from rag_jax.text.tokens import Tokenizers
 from rag_jax.types import Batch, Passage
 
@@ -57,6 +60,8 @@ class Retriever:
       k: passages a question, at least 1. More than the index holds is legal: the places left over are not valid.
     """
 
+    resident: Resident | None = None  # what a step retrieves from by itself
+
     def __init__(self, index: Index, tokenizers: Tokenizers, k: int):
         self.index, self.k, self.tokenizers = index, k, tokenizers
         self.pad_id = tokenizers.source.pad_token_id
@@ -66,7 +71,23 @@ class Retriever:
         """All passages for the generator, computed once."""
         return self.tokenizers.source_passages(list(self.index.passages))
 
-    def find(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"], texts: Sequence[str]) -> Hits:
+    def encode_ahead(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> jax.Array | None:
+        """The vectors that `find` will search with, still being computed; None where it needs none from here.
+
+        `params` may be what a step that still runs will leave: the device encodes behind it, and the host goes on.
+        """
+        if self.index.searches_texts or self.resident is not None:
+            return None
+        return encode(config, params, questions)
+
+    def find(
+        self,
+        config: BertConfig,
+        params: Any,
+        questions: Int[np.ndarray, "B Q"],
+        texts: Sequence[str],
+        vectors: jax.Array | None = None,
+    ) -> Hits:
         """The best passages: for the vectors of `questions`, or for `texts` where the index searches by words.
 
         Args:
@@ -74,9 +95,12 @@ class Retriever:
           params: its parameters; anything where the index searches by words.
           questions: token rows.
           texts: the same questions.
+          vectors: what `encode_ahead` gave for them; None: they are encoded now.
         """
         if self.index.searches_texts:
             return Hits(*self.index.search_texts(texts, self.k))
+        if vectors is not None:
+            return Hits(self.index.search(np.asarray(vectors), self.k))
         return Hits(self.rows(config, params, questions))
 
     def rows(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> Int[np.ndarray, "B K"]:
@@ -135,15 +159,67 @@ class HfCompatRetriever(Retriever):
         return Batch(question, source_question[:, :0], sources, vectors, valid, target, weight, scores)
 
 
+class DeviceRetriever(Retriever):
+    """Puts an index on the devices, for steps that retrieve by themselves (`rag_jax.rag.device_retrieve`).
+
+    Args:
+      index: of vectors; its own copy on a device, if it has one, is given up.
+      tokenizers, k: see `Retriever`.
+      settings: how vectors lie on the devices and are searched.
+      mesh: over which they are cut by rows; None for one device.
+      axis: the mesh's axis.
+
+    Attributes:
+      resident: what the step reads.
+
+    Raises:
+      ValueError: an index of words, or settings that cannot be used.
+    """
+
+    resident: Resident
+
+    def __init__(
+        self,
+        index: Index,
+        tokenizers: Tokenizers,
+        k: int,
+        settings: DeviceSettings,
+        mesh: Mesh | None = None,
+        axis: str = "data",
+    ):
+        super().__init__(index, tokenizers, k)
+        if index.searches_texts:
+            raise ValueError(f"the {index.manifest.backend} backend searches texts, which a step on devices has not")
+        if isinstance(index.searcher, DeviceSearcher):
+            index.searcher.release()
+        rows = passage_rows(
+            index.directory.with_name(f"{index.directory.name}.tokens"), index.passages, tokenizers, "source"
+        )
+        rows = rows if rows.dtype == np.uint16 else rows.view(np.uint32)
+        vectors = device_index(index.vectors, settings, mesh, axis)
+        self.resident = Resident(vectors, device_rows(rows, mesh, axis), k)
+
+
 class ClosedBook:
     """The stand-in without retrieval: one empty passage a question, so the generator sees the question alone."""
 
     k = 1
+    resident = None
 
     def __init__(self, dim: int, pad_id: int):
         self.dim, self.pad_id = dim, pad_id
 
-    def find(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"], texts: Sequence[str]) -> Hits:
+    def encode_ahead(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> None:
+        """There is nothing to search with."""
+
+    def find(
+        self,
+        config: BertConfig,
+        params: Any,
+        questions: Int[np.ndarray, "B Q"],
+        texts: Sequence[str],
+        vectors: None = None,
+    ) -> Hits:
         """Row 0 for every question: the empty passage."""
         return Hits(np.zeros((len(questions), 1), np.int32))
 
@@ -172,3 +248,32 @@ def _prior(hits: Hits) -> tuple[Bool[np.ndarray, "B K"], Float[np.ndarray, "B K"
     valid = found.copy()
     valid[:, 0] |= ~found.any(1)
     return valid, None if hits.scores is None else np.where(found, hits.scores, 0.0).astype(np.float32)
+
+
+def make_batch(
+    retriever: Retriever | ClosedBook,
+    config: BertConfig,
+    params: Any,
+    question: Int[np.ndarray, "B Q"],
+    source_question: Int[np.ndarray, "B L"],
+    texts: Sequence[str],
+    target: Int[np.ndarray, "B T"] | None = None,
+    weight: Float[np.ndarray, "B"] | None = None,
+    vectors: jax.Array | None = None,
+) -> tuple[Batch, Int[np.ndarray, "B K"] | None]:
+    """Finds passages on the host and makes the batch of them; or leaves both to the step, if that retrieves by itself.
+
+    Args:
+      retriever: where from.
+      config, params: of the question encoder.
+      question, source_question, texts: the questions, for the encoder, the generator and a search by words.
+      target, weight: see `Batch`.
+      vectors: what `Retriever.encode_ahead` gave for the questions, if it was asked.
+
+    Returns:
+      The batch, and the rows that were found; None where the step will find them.
+    """
+    if retriever.resident is not None:
+        return Batch(question, source_question, target=target, weight=weight), None
+    hits = retriever.find(config, params, question, texts, vectors)
+    return retriever.batch(hits, question, source_question, target, weight), hits.rows

@@ -10,17 +10,22 @@ import dataclasses
 import numpy as np
 from jaxtyping import Int
 
+from rag_jax.rag.device_retrieve import Resident
 from rag_jax.rag.source import SPECIALS, bucket
 from rag_jax.types import Batch
 
 WORTHWHILE = 0.75  # of the rows; packing costs copies, so a smaller gain is none
 
 
-def source_width(batch: Batch, pad_id: int, most: int) -> int:
+def source_width(batch: Batch, pad_id: int, most: int, resident: Resident | None = None) -> int:
     """The static source width for a batch: what its longest pair needs, in steps of 32, at most `most`.
 
-    `most` gives way to the questions, which are never cut. Sources that are joined already have their width.
+    `most` gives way to the questions, which are never cut. Sources that are joined already have their width. Where the
+    step retrieves by itself (from `resident`), nobody knows the passages yet: there is room for the longest.
     """
+    if resident is not None:
+        columns = batch.source_question.shape[1]
+        return max(columns + SPECIALS, bucket(columns + resident.tokens.shape[1] + SPECIALS, 32, most))
     if not batch.source_question.shape[1]:
         return batch.passages.shape[-1]
     longest = batch.source_question.shape[1]
@@ -31,6 +36,8 @@ def source_width(batch: Batch, pad_id: int, most: int) -> int:
 def packed(batch: Batch, pad_id: int, width: int, groups: int = 1) -> Batch:
     """The batch with the `slots` of its sources, where packing them saves a quarter of the encoder's rows.
 
+    Sources that only the step will know (`rag_jax.rag.device_retrieve`) have a row each.
+
     Args:
       batch: on the host.
       pad_id: the generator's.
@@ -40,6 +47,8 @@ def packed(batch: Batch, pad_id: int, width: int, groups: int = 1) -> Batch:
     Raises:
       ValueError: the batch does not divide into so many groups.
     """
+    if batch.passages is None:
+        return batch
     batch_size = len(batch.passages)
     if batch_size % groups:
         raise ValueError(f"{batch_size} questions cannot be packed in {groups} equal groups")

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import pathlib
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ import optax
 
 from rag_jax.config import Config, to_json
 from rag_jax.experiment import Parts, load_parts, make_retriever
+from rag_jax.rag.retrieve import make_batch
 from rag_jax.rag.shapes import packed, source_width
 from rag_jax.training.checkpoint import Checkpointer
 from rag_jax.training.examples import Examples
@@ -76,30 +78,42 @@ def _train(config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Ch
         metrics = stack.enter_context(MetricsWriter(workdir))
         progress = stack.enter_context(Progress(t.steps, t.batch_size, start=first))
         pending: tuple[int, Mapping[str, Any]] | None = None
+        tower, most = parts.arch.question_encoder, config.data.max_source_tokens
+        asked, encoded = _questions(examples, first, config), None
+        query_params = state.trainable.get("question_encoder", frozen.get("question_encoder"))
         for number in range(first, t.steps):
-            rows, weight = examples.batch(number, t.batch_size, config.seed)
-            question = examples.question[rows]
-            query_params = state.trainable.get("question_encoder", frozen.get("question_encoder"))
+            begin = time.monotonic()
             try:
-                texts = [examples.texts[row] for row in rows]
-                found = retriever.find(parts.arch.question_encoder, query_params, question, texts)
+                batch, _ = make_batch(retriever, tower, query_params, *asked, encoded)
             except ValueError:
                 if pending is not None:  # question vectors that are not finite: the last step's loss says why
                     _report(pending, t.log_every, t.steps, metrics, progress, rules)
                 raise
-            batch = retriever.batch(found, question, examples.source_question[rows], examples.target[rows], weight)
-            width = source_width(batch, pad_id, config.data.max_source_tokens)
+            waited = time.monotonic() - begin
+            width = source_width(batch, pad_id, most, retriever.resident)
             batch = packed(batch, pad_id, width)
-            state, report = step_fn(state, frozen, batch, width)
+            state, report = step_fn(state, frozen, batch, width, retriever.resident)
+            # The next questions are encoded behind this step, with the encoder that it leaves: the device has work
+            # while the host reads, writes and saves.
+            asked = _questions(examples, number + 1, config)
+            query_params = state.trainable.get("question_encoder", frozen.get("question_encoder"))
+            encoded = retriever.encode_ahead(tower, query_params, asked[0])
             # The last step's numbers are read only now, while this one runs.
             if pending is not None:
                 _report(pending, t.log_every, t.steps, metrics, progress, rules)
-            pending = number + 1, report
+            pending = number + 1, {**report, "retrieval_wait_seconds": waited}
             if (number + 1) % t.checkpoint_every == 0 or number + 1 == t.steps:
                 _report(pending, t.log_every, t.steps, metrics, progress, rules)
                 pending = None
                 checkpointer.save(number + 1, state)
     return merge(jax.device_get(state.trainable), jax.device_get(frozen))
+
+
+def _questions(examples: Examples, step: int, config: Config) -> tuple[Any, ...]:
+    """A step's questions as `make_batch` takes them: for the encoder, the generator, as texts; targets and weights."""
+    rows, weight = examples.batch(step, config.train.batch_size, config.seed)
+    texts = [examples.texts[row] for row in rows]
+    return examples.question[rows], examples.source_question[rows], texts, examples.target[rows], weight
 
 
 def _rules_and_optimizer(config: Config) -> tuple[tuple[Rule, ...], optax.GradientTransformation]:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from rag_jax.rag.device_retrieve import Resident, retrieve
 from rag_jax.rag.loss import rag_loss
 from rag_jax.rag.model import Architecture
 from rag_jax.training.optimizer import merge
@@ -41,7 +42,9 @@ def make_train_step(
     dropout: bool,
     seed: int,
 ) -> Callable[..., tuple[TrainState, dict[str, jax.Array]]]:
-    """A jitted `step(state, frozen, batch, width) -> (state, report)`; the state's buffers are donated.
+    """A jitted `step(state, frozen, batch, width, resident=None) -> (state, report)`; the state's buffers are donated.
+
+    With `resident` the step finds the passages of its questions by itself, with the question encoder that it is given.
 
     Dropout keys are folded from the seed and the step's number, so a resumed run draws the same ones.
 
@@ -55,7 +58,12 @@ def make_train_step(
     """
 
     @functools.partial(jax.jit, static_argnames="width", donate_argnums=0)
-    def step(state: TrainState, frozen: Any, batch: Batch, width: int) -> tuple[TrainState, dict[str, jax.Array]]:
+    def step(
+        state: TrainState, frozen: Any, batch: Batch, width: int, resident: Resident | None = None
+    ) -> tuple[TrainState, dict[str, jax.Array]]:
+        if resident is not None:
+            encoder = merge(state.trainable, frozen)["question_encoder"]
+            batch, _ = retrieve(resident, arch, encoder, batch)
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
 
         def loss(trainable: Any) -> Any:

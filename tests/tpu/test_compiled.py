@@ -8,20 +8,11 @@ from rag_jax.tpu.chips import CHIPS
 from rag_jax.tpu.price import price
 from rag_jax.tpu.topology import can_compile, devices
 
-pytestmark = pytest.mark.skipif(not can_compile(), reason="libtpu is not installed")
+pytestmark = [
+    pytest.mark.skipif(not can_compile(), reason="libtpu is not installed"),
+    pytest.mark.usefixtures("as_users_compile"),
+]
 V5E = CHIPS["v5e"]
-FAST = "jax_disable_most_optimizations"
-
-
-@pytest.fixture(autouse=True)
-def as_users_compile(monkeypatch):
-    """Without the flags that the other tests run with: libtpu ends the process at one that it does not know."""
-    jax.devices("cpu")  # has read them by now
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-    before = jax.config.read(FAST)
-    jax.config.update(FAST, False)
-    yield
-    jax.config.update(FAST, before)
 
 
 def text_of(function, *shapes, dtype=jnp.bfloat16):

@@ -12,7 +12,7 @@ import pytest
 
 from rag_jax import config as rag_config
 from rag_jax.evaluation.run import evaluate, evaluate_runs, figures_of, spread
-from rag_jax.experiment import load_parts, make_retriever
+from rag_jax.experiment import answer_questions, load_parts, make_retriever
 from rag_jax.rag.answer import answer
 from rag_jax.text.world_facts import world_passages, world_questions
 from rag_jax.training.checkpoint import ConfigurationMismatch
@@ -100,6 +100,7 @@ def test_training_changes_both_models_and_lowers_the_loss(files, whole):
         assert not equal(start[part], params[part])
     lines = read_metrics(workdir / "metrics.jsonl")
     assert all(math.isfinite(line["loss"]) and 0 <= line["prior_entropy"] <= math.log(2) + 1e-6 for line in lines)
+    assert all(line["retrieval_wait_seconds"] > 0 for line in lines)
 
 
 def test_a_finished_run_is_not_trained_again(whole):
@@ -237,3 +238,31 @@ def test_evaluation_with_changed_settings_leaves_the_runs_record_alone(files, wh
     changed = small(files, model__dropout=0.1, eval__max_questions=1)
     assert equal(trained_params(changed, workdir, load_parts(changed)), params)
     assert (workdir / "config.json").read_bytes() == before
+
+
+def test_a_run_that_retrieves_inside_its_step_is_the_same_run(files, tmp_path):
+    losses, answers = [], []
+    for name, more in (("exact", {}), ("device", {"index__in_step": True, "index__recall_target": 0.99})):
+        config = small(files, index__backend=name, train__steps=3, **more)
+        parts = load_parts(config)
+        params = train(config, tmp_path / name, parts)
+        losses.append([line["loss"] for line in read_metrics(tmp_path / name / "metrics.jsonl")])
+        retriever = make_retriever(config, parts, tmp_path / name, config.k)
+        answers.append(answer_questions(config, parts, params, retriever, parts.collection.evaluation[:4]))
+    np.testing.assert_allclose(*losses, rtol=0, atol=1e-5)
+    for host, device in zip(*answers, strict=True):
+        assert (device.text, device.logprob) == (host.text, pytest.approx(host.logprob, abs=1e-4))
+        assert [s.passage.id for s in device.sources] == [s.passage.id for s in host.sources]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"index__in_step": True}, "takes config.index.backend=device"),
+        ({"index__in_step": True, "index__backend": "device", "data__hf_compat_input": True}, "only the host can"),
+        ({"index__backend": "device", "index__remainders": True}, "dtype=int8"),
+    ],
+)
+def test_settings_that_contradict_retrieval_inside_the_step_are_refused(files, values, message):
+    with pytest.raises(rag_config.ConfigError, match=message):
+        small(files, **values)

@@ -1,0 +1,69 @@
+"""DEVICE. Retrieval as a part of the jitted step: encode the questions, search, fetch what was found.
+
+Vectors and tokens of all passages stay on the devices, so that nothing passes through the host, and every step searches
+with the question encoder as that step finds it. The step's own scores are q.d of the fetched vectors in float32
+(`rag_jax.rag.loss.batch_prior`): through them, and not through the search, the question encoder gets its gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int32
+
+from rag_jax.index import device
+from rag_jax.index.device import DeviceIndex
+from rag_jax.index.fetch import fetch
+from rag_jax.models.bert import Bert
+from rag_jax.rag.model import Architecture
+from rag_jax.types import Batch
+
+
+@flax.struct.dataclass
+class Resident:
+    """A collection on the devices.
+
+    Attributes:
+      index: the vectors, see `DeviceIndex`.
+      tokens: uint16 or uint32 [R,P], the passages for the generator, padded at the end; cut as the vectors are.
+      k: passages a question.
+    """
+
+    index: DeviceIndex
+    tokens: Any
+    k: int = flax.struct.field(pytree_node=False)
+
+
+def retrieve(
+    resident: Resident, arch: Architecture, question_encoder: Any, batch: Batch
+) -> tuple[Batch, Int32[Array, "B K"]]:
+    """Finds the k passages for each question of a batch and fills in what the step needs of them.
+
+    The questions are encoded without dropout. No gradient flows through the search or what it fetches.
+
+    Args:
+      resident: the collection.
+      arch: sizes.
+      question_encoder: its parameters as they are now.
+      batch: with questions and, in training, targets and weights; the passages' fields are not read.
+
+    Returns:
+      The whole batch, and the row numbers of the passages, best first; -1 where there is none.
+    """
+    query = Bert(arch.question_encoder).apply({"params": jax.lax.stop_gradient(question_encoder)}, batch.question)
+    rows, _ = device.search(resident.index, query, resident.k)
+    return fill(resident, arch, batch, rows), rows
+
+
+def fill(resident: Resident, arch: Architecture, batch: Batch, rows: Int32[Array, "B K"]) -> Batch:
+    """The batch with these passages: tokens, vectors, and which places hold one."""
+    found = rows >= 0
+    tokens = fetch(resident.tokens, rows, resident.index.mesh, resident.index.axis).astype(jnp.int32)
+    return batch.replace(
+        passages=jnp.where(found[..., None], tokens, arch.generator.pad_id),
+        vectors=device.fetch_vectors(resident.index, rows),
+        valid=found,
+    )
