@@ -165,9 +165,7 @@ def retrieval(topology: str, name: str, questions: int = 128, k: int = 5) -> Non
     moved = {"ours": search.own_bytes / 1e9, "bound": search.index_bytes / 1e9}
     show(case=case, metric="GB accessed (the compiler's count)", **moved, ratio=search.own_bytes / search.index_bytes)
     used = search.temporaries / MIB
-    show(
-        case=case, metric="temporaries, MiB a chip", ours=used, bound=TEMPORARIES_LIMIT, ratio=used / TEMPORARIES_LIMIT
-    )
+    show(case=case, metric="temporaries, MiB a chip", ours=used, bound=MOST_MIB, ratio=used / MOST_MIB)
     held = search.index_bytes * (2 if settings.remainders else 1)
     show(case=case, metric="index, GiB a chip", ours=held / GIB, bound=search.chip.hbm_bytes / GIB,
          ratio=held / search.chip.hbm_bytes)  # fmt: skip
