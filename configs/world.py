@@ -9,6 +9,14 @@ Starts from the weights that ship with the package and trains on the training co
 with the paper's learning rate and for few steps: the weights answer those questions nearly all, and long training on
 them costs accuracy on other countries.
 `variant=closed_book` trains the same generator as long without passages. Expected results: the README's table.
+
+All chips of a host are used as they are. On a slice of several hosts the same command runs on each, over a directory
+that all of them see; `train.batch_size` is a multiple of the chips:
+
+    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax &&
+      python3 train.py --config=configs/world.py:variant=sequence --workdir=/mnt/shared/sequence"
+
+Queued resources, GKE, xpk and other machines: the README's "Many chips".
 """
 
 from rag_jax.config import Config, parse_arg, update

@@ -30,6 +30,7 @@ from rag_jax.rag.model import (
 )
 from rag_jax.rag.retrieve import ClosedBook, DeviceRetriever, HfCompatRetriever, Retriever, embed_passages
 from rag_jax.rag.rules import DecodeOptions
+from rag_jax.sharding import ONE_DEVICE, Layout, first_alone, make_mesh, state_rules
 from rag_jax.text.datasets import Collection, load_collection
 from rag_jax.text.table import PassageTable
 from rag_jax.text.tokens import Tokenizers
@@ -97,7 +98,8 @@ def load_parts(config: Config) -> Parts:
 def passage_index(parts: Parts, directory: str | os.PathLike[str], backend: str, dtype: str = "") -> Index:
     """Opens the index at `directory`, or makes it there if there is none or it was made for something else.
 
-    An index that somebody else put there (no manifest of ours) is never overwritten.
+    An index that somebody else put there (no manifest of ours) is never overwritten. Of several processes the first
+    makes it, and the others open it then.
 
     Args:
       parts: the passages and the encoder.
@@ -105,7 +107,12 @@ def passage_index(parts: Parts, directory: str | os.PathLike[str], backend: str,
       backend: how to search.
       dtype: what the vectors are scored as; "" takes an index as it is, and float32 for a new one.
     """
-    directory = pathlib.Path(directory)
+    kept: list[Index] = []
+    first_alone(lambda: kept.append(_open_or_build(parts, pathlib.Path(directory), backend, dtype)))
+    return kept[0] if kept else _open_or_build(parts, pathlib.Path(directory), backend, dtype)
+
+
+def _open_or_build(parts: Parts, directory: pathlib.Path, backend: str, dtype: str) -> Index:
     chosen = backend_named(backend)
     encoder = "" if chosen.texts else fingerprint(parts.passage_encoder)
     passages = PassageTable.from_passages(parts.collection.passages)
@@ -131,26 +138,44 @@ def passage_index(parts: Parts, directory: str | os.PathLike[str], backend: str,
     )
 
 
-def make_retriever(config: Config, parts: Parts, workdir: str | os.PathLike[str], k: int) -> Retriever | ClosedBook:
+def make_layout(config: Config, params: str = "") -> Layout:
+    """The mesh over all devices, and where the configuration puts what lies on it.
+
+    Args:
+      config: final.
+      params: instead of `config.sharding.params`.
+
+    Raises:
+      ValueError: `config.sharding.model` does not divide the devices of a host.
+    """
+    s = config.sharding
+    rules = state_rules(params or s.params, s.optimizer)
+    return Layout(make_mesh(s.model), rules, s.min_elements)
+
+
+def make_retriever(
+    config: Config, parts: Parts, workdir: str | os.PathLike[str], k: int, layout: Layout = ONE_DEVICE
+) -> Retriever | ClosedBook:
     """The index of the configuration, in the run directory unless it names another place, with its k."""
     if config.retriever == "none":
         return ClosedBook(parts.arch.passage_encoder.width, parts.arch.generator.pad_id)
     directory = config.index.directory or pathlib.Path(workdir) / "index"
-    return retriever_over(config, parts, passage_index(parts, directory, config.index.backend, config.index.dtype), k)
+    index = passage_index(parts, directory, config.index.backend, config.index.dtype)
+    return retriever_over(config, parts, index, k, layout)
 
 
-def retriever_over(config: Config, parts: Parts, index: Index, k: int) -> Retriever:
+def retriever_over(config: Config, parts: Parts, index: Index, k: int, layout: Layout = ONE_DEVICE) -> Retriever:
     """An open index as the configuration's generator reads from it."""
     if config.index.in_step:
         i = config.index
         settings = DeviceSettings(
             index.manifest.parameters["dtype"], i.recall_target, over_retrieve=i.over_retrieve, remainders=i.remainders
         )
-        return DeviceRetriever(index, parts.tokenizers, k, settings)
+        return DeviceRetriever(index, parts.tokenizers, k, settings, layout)
     if not config.data.hf_compat_input:
-        return Retriever(index, parts.tokenizers, k)
+        return Retriever(index, parts.tokenizers, k, layout)
     form = load_hf_format(config.model.init_from or "world")
-    return HfCompatRetriever(index, parts.tokenizers, k, config.data.max_source_tokens, form)
+    return HfCompatRetriever(index, parts.tokenizers, k, config.data.max_source_tokens, form, layout)
 
 
 def answer_questions(
@@ -160,10 +185,19 @@ def answer_questions(
     retriever: Retriever | ClosedBook,
     questions: Sequence[Question],
 ) -> tuple[Answer, ...]:
-    """Answers as the configuration says, in the order of the questions; `params` are the trained ones."""
+    """Answers as the configuration says, in the order of the questions.
+
+    Args:
+      config: final.
+      parts: sizes and tokenizers.
+      params: the trained ones, on the host.
+      retriever: over the layout that `evaluation_layout` gives.
+      questions: with their texts.
+    """
+    layout = evaluation_layout(config)
     return tuple(
         answer(
-            params,
+            layout.place(params),
             parts.arch,
             parts.tokenizers,
             retriever,
@@ -174,5 +208,11 @@ def answer_questions(
             options=DecodeOptions(max_new_tokens=config.data.max_target_tokens, num_beams=config.eval.beams),
             fast=config.eval.decoding == "fast",
             seed=config.seed,
+            layout=layout,
         )
     )
+
+
+def evaluation_layout(config: Config) -> Layout:
+    """As `make_layout`, but parameters are whole: fetching them layer by layer for every token would take longest."""
+    return make_layout(config, params="replicated")

@@ -128,9 +128,15 @@ class OptimizerConfig(Group):
 
 @dataclasses.dataclass
 class TrainConfig(Group):
-    """The loop: `batch_size` in questions over all devices, everything else in steps."""
+    """The loop: `batch_size` in questions over all devices, everything else in steps.
+
+    Attributes:
+      accumulate: parts that a batch is cut into, run one after the other for want of memory; the loss stays the
+        batch's.
+    """
 
     batch_size: int = _within(64, 1)
+    accumulate: int = _within(1, 1)
     steps: int = _within(1000, 1)
     log_every: int = _within(10, 1)
     checkpoint_every: int = _within(500, 1)
@@ -147,6 +153,24 @@ class EvalConfig(Group):
     batch_size: int = _within(32, 1)
     max_questions: OptionalInt = dataclasses.field(default=None, metadata={"low": 1})
     split: str = "test"
+
+
+@dataclasses.dataclass
+class ShardingConfig(Group):
+    """Where things lie when there are several devices; with one nothing of this counts. Batches are cut by questions.
+
+    Attributes:
+      params: 'replicated' = whole on every device, or 'fsdp' = cut over all of them, each layer fetched as it is used.
+      optimizer: 'sharded' = its state cut over all devices, also where parameters are not; or 'replicated'.
+      model: devices that share a layer's products (tensor parallelism), a divisor of a host's devices; the others cut
+        the batch.
+      min_elements: smaller arrays are never cut over the batch's devices.
+    """
+
+    params: str = _one_of("replicated", "fsdp")
+    optimizer: str = _one_of("sharded", "replicated")
+    model: int = _within(1, 1)
+    min_elements: int = _within(1 << 14, 1)
 
 
 @dataclasses.dataclass
@@ -192,6 +216,7 @@ class Config(Group):
     index: IndexConfig = dataclasses.field(default_factory=IndexConfig)
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    sharding: ShardingConfig = dataclasses.field(default_factory=ShardingConfig)
     pretrain: PretrainConfig = dataclasses.field(default_factory=PretrainConfig)
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
 

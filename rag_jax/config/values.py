@@ -94,6 +94,11 @@ def _check(config: Config) -> None:
         raise ConfigError("config.index.in_step: config.data.hf_compat_input joins texts, which only the host can")
     if config.index.remainders and config.index.dtype != "int8":
         raise ConfigError("config.index.remainders: they are those of config.index.dtype=int8")
+    size, parts = config.train.batch_size, config.train.accumulate
+    if size % parts:
+        raise ConfigError(f"config.train.accumulate: {parts} does not divide config.train.batch_size, {size}")
+    if config.sharding.params == "fsdp" and config.sharding.optimizer == "replicated":
+        raise ConfigError("config.sharding.optimizer: replicated, although config.sharding.params=fsdp cuts parameters")
     pairs = [("optimizer.warmup_steps", "train.steps"), ("data.max_question_tokens", "data.max_source_tokens")]
     for small, large in pairs:  # a longer question would leave no room for a passage
         if get(config, small) > get(config, large):

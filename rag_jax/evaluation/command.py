@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rag_jax.config import Config, parse_arg, update
 from rag_jax.evaluation.run import Restore, evaluate_runs
+from rag_jax.sharding import start
 
 
 def evaluate_command(workdir: str | os.PathLike[str], restore: Restore, changes: Sequence[str] = ()) -> int:
@@ -26,6 +27,7 @@ def evaluate_command(workdir: str | os.PathLike[str], restore: Restore, changes:
         return update(config, parse_arg(",".join(changes)))
 
     try:
+        start()
         evaluate_runs(workdir, restore, settings)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rag_jax.config import Config
 from rag_jax.evaluation.answers import score
-from rag_jax.experiment import Parts, answer_questions, passage_index, retriever_over
+from rag_jax.experiment import Parts, answer_questions, evaluation_layout, passage_index, retriever_over
 from rag_jax.text.datasets import Collection
 from rag_jax.text.world_facts import EDITIONS, leader_questions, world_passages
 
@@ -36,7 +36,7 @@ def hot_swap(
         place = pathlib.Path(directory) / f"index-{edition}"
         index = passage_index(swapped, place, config.index.backend, config.index.dtype)
         questions = truths[edition]
-        retriever = retriever_over(config, swapped, index, config.eval.k)
+        retriever = retriever_over(config, swapped, index, config.eval.k, evaluation_layout(config))
         answers = answer_questions(config, parts, params, retriever, questions)
         predictions = {q.id: a.text for q, a in zip(questions, answers, strict=True)}
         table[f"{edition}_index"] = {f"{e}_leaders": score(predictions, truths[e])["exact_match"] for e in EDITIONS}

@@ -14,7 +14,8 @@ from rag_jax.evaluation.answers import exact_match, score
 from rag_jax.evaluation.hot_swap import hot_swap
 from rag_jax.evaluation.report import print_answers, print_hot_swap, print_results
 from rag_jax.evaluation.retrieval import answer_recall, gold_recall, has_answer
-from rag_jax.experiment import Parts, answer_questions, load_parts, make_retriever
+from rag_jax.experiment import Parts, answer_questions, evaluation_layout, load_parts, make_retriever
+from rag_jax.sharding import is_first
 from rag_jax.types import Answer, Question
 
 Restore = Callable[[Config, pathlib.Path, Parts], dict[str, Any]]
@@ -82,7 +83,7 @@ def evaluate(config: Config, workdir: str | os.PathLike[str], restore: Restore) 
     if not questions:
         raise ValueError("no questions to evaluate on: give config.data.eval_questions_path")
     params = restore(config, pathlib.Path(workdir), parts)
-    retriever = make_retriever(config, parts, workdir, config.eval.k)
+    retriever = make_retriever(config, parts, workdir, config.eval.k, evaluation_layout(config))
     answers = answer_questions(config, parts, params, retriever, questions)
     k = 0 if config.retriever == "none" else config.eval.k
     return Evaluated(config, parts, params, questions, answers, figures_of(questions, answers, k))
@@ -117,7 +118,8 @@ def evaluate_runs(
 ) -> dict[str, Any]:
     """Evaluates every run of a directory: tables, `metrics.json`, and each run's `predictions.jsonl`.
 
-    The hot swap is measured where a run of RAG-Sequence was trained on World Facts.
+    The hot swap is measured where a run of RAG-Sequence was trained on World Facts. Of several processes each decodes
+    its part of every batch, and the first writes.
 
     Args:
       workdir: a run, or a directory of runs.
@@ -131,15 +133,19 @@ def evaluate_runs(
         config = finalise(settings(from_json((run / "config.json").read_text("utf-8"))))
         done = evaluate(config, run, restore)
         results[run.name] = done.figures
-        write_predictions(run / "predictions.jsonl", done.questions, done.answers)
+        if is_first():
+            write_predictions(run / "predictions.jsonl", done.questions, done.answers)
         if config.data.dataset == "world_facts" and config.retriever == "dpr" and config.variant == "sequence":
             swapped = done
-    print_results(results)
+    if is_first():
+        print_results(results)
     if swapped is not None:
         results["hot_swap"] = hot_swap(swapped.params, swapped.parts, swapped.config, workdir / "hot_swap")
-        print_hot_swap(results["hot_swap"])
-        print_answers(swapped.questions, swapped.answers, EXAMPLES)
-    write_json(workdir / "metrics.json", results)
+    if is_first():
+        if swapped is not None:
+            print_hot_swap(results["hot_swap"])
+            print_answers(swapped.questions, swapped.answers, EXAMPLES)
+        write_json(workdir / "metrics.json", results)
     return results
 
 

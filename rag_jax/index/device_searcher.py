@@ -75,7 +75,7 @@ def device_index(
     check_vectors(vectors)
     count = len(vectors)
     blocks = _on_devices(lambda first, rows: _block(vectors, first, rows, settings), count, mesh, axis)
-    number = jnp.int32(count) if mesh is None else jax.device_put(jnp.int32(count), NamedSharding(mesh, _WHOLE))
+    number = jnp.int32(count) if mesh is None else jax.device_put(np.int32(count), NamedSharding(mesh, _WHOLE))
     return DeviceIndex(
         *blocks[:2], number, settings.recall_target, mesh, axis, blocks[2], over_retrieve=settings.over_retrieve
     )

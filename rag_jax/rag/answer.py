@@ -15,12 +15,13 @@ from rag_jax.rag.loss import batch_prior, batch_source
 from rag_jax.rag.model import Architecture
 from rag_jax.rag.retrieve import ClosedBook, Retriever, make_batch
 from rag_jax.rag.rules import DecodeOptions
-from rag_jax.rag.shapes import packed, source_width
+from rag_jax.rag.shapes import to_devices
+from rag_jax.sharding import ONE_DEVICE, Layout
 from rag_jax.text.tokens import Tokenizers, trim
 from rag_jax.types import Alternative, Answer, Batch, Source
 
 
-@functools.partial(jax.jit, static_argnames=("arch", "variant", "width", "options", "fast"))
+@functools.partial(jax.jit, static_argnames=("arch", "variant", "width", "options", "fast", "layout"))
 def decode_batch(
     params: Any,
     arch: Architecture,
@@ -32,20 +33,24 @@ def decode_batch(
     width: int,
     options: DecodeOptions,
     fast: bool = False,
+    layout: Layout = ONE_DEVICE,
 ) -> tuple[jax.Array | None, jax.Array, Decoded]:
     """The prior [B,K] as log-probabilities and the decoded answers of one batch. One program for each bucket.
 
-    With `resident` the passages are found here, and their rows [B,K] come first; else None does.
+    With `resident` the passages are found here, and their rows [B,K] come first; else None does. Over a mesh every
+    device decodes its own rows of the batch.
     """
-    rows = None
-    if resident is not None:
-        batch, rows = retrieve(resident, arch, params["question_encoder"], batch)
-    prior = batch_prior(params, arch, batch)
-    source, mask = batch_source(arch, batch, width)
-    inputs = (params["generator"], arch.generator, source, mask, prior, options, key)
-    if variant == "token":
-        return rows, prior, decode_token(*inputs, slots=batch.slots)
-    return rows, prior, decode_sequence(*inputs, slots=batch.slots, fast=fast)
+    with layout.rows_stay():
+        params = layout.ready(params)
+        rows = None
+        if resident is not None:
+            batch, rows = retrieve(resident, arch, params["question_encoder"], batch)
+        prior = batch_prior(params, arch, batch)
+        source, mask = batch_source(arch, batch, width)
+        inputs = (params["generator"], arch.generator, source, mask, prior, options, key)
+        if variant == "token":
+            return rows, prior, decode_token(*inputs, slots=batch.slots)
+        return rows, prior, decode_sequence(*inputs, slots=batch.slots, fast=fast)
 
 
 def answer(
@@ -61,8 +66,11 @@ def answer(
     options: DecodeOptions | None = None,
     fast: bool = False,
     seed: int = 0,
+    layout: Layout = ONE_DEVICE,
 ) -> Iterator[Answer]:
     """Answers in the order of the questions, a batch at a time.
+
+    Of several processes each retrieves and decodes its own rows of every batch, and all yield all answers.
 
     Args:
       params: {'question_encoder', 'generator'}; for `ClosedBook` and for an index of words the generator alone.
@@ -71,11 +79,13 @@ def answer(
       retriever: the index with its k, or none.
       questions: as the user wrote them.
       variant: 'sequence' or 'token'.
-      batch_size: questions at a time; the last batch is filled up, so one shape serves all.
+      batch_size: questions at a time; the last batch is filled up, so one shape serves all. Over a mesh the next
+        multiple of the devices that cut it.
       max_source: the longest source in tokens; passages lose their tails to fit.
       options: the search; greedy up to the target's limit by default.
       fast: RAG-Sequence counts a passage only for the answers in its own beam; else decoding is thorough.
       seed: of sampling.
+      layout: where the parameters lie.
     """
     if not questions:
         return
@@ -84,19 +94,21 @@ def answer(
     pad = tokenizers.source.pad_token_id
     asked = trim(tokenizers.questions(questions), tokenizers.question.pad_token_id, 8)
     source_asked = trim(tokenizers.source_questions(questions), pad, 8)
+    batch_size = -(-batch_size // layout.parts) * layout.parts
+    mine = layout.my_rows(batch_size)
     for start in range(0, len(questions), batch_size):
         count = min(batch_size, len(questions) - start)
         # The last batch repeats its last question instead of being a new shape.
-        take = np.minimum(np.arange(start, start + batch_size), start + count - 1)
+        take = np.minimum(start + mine, start + count - 1)
         texts = [questions[i] for i in take]
         encoder = arch.question_encoder, params.get("question_encoder")
         batch, rows = make_batch(retriever, *encoder, asked[take], source_asked[take], texts)
-        width = source_width(batch, pad, max_source, retriever.resident)
-        batch = packed(batch, pad, width)
+        batch, width = to_devices(batch, pad, max_source, layout, resident=retriever.resident)
         key = jax.random.fold_in(jax.random.key(seed), start) if options.do_sample else None
-        done = decode_batch(params, arch, batch, key, resident=retriever.resident, width=width, **how)
-        found, prior, decoded = jax.device_get(done)
-        rows = found if rows is None else rows
+        where = {"resident": retriever.resident, "layout": layout}
+        found, prior, decoded = decode_batch(params, arch, batch, key, width=width, **where, **how)
+        found = found if rows is None else layout.rows(rows)
+        rows, prior, decoded = layout.to_host((found, prior, decoded))
         for i in range(count):
             yield _answer(tokenizers, retriever, rows[i], prior[i], jax.tree.map(lambda x, i=i: x[i], decoded))
 

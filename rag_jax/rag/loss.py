@@ -77,6 +77,37 @@ def rag_loss(
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction={reduction!r}: choose mean or sum")
+    sums = rag_sums(
+        params,
+        arch,
+        batch,
+        variant=variant,
+        width=width,
+        label_smoothing=label_smoothing,
+        dropout_key=dropout_key,
+    )
+    report = means(sums)
+    loss = report["loss"] if reduction == "mean" else -sums["loglik"]
+    return loss, jax.tree.map(jax.lax.stop_gradient, report) | {"loss": loss}
+
+
+def rag_sums(
+    params: Any,
+    arch: Architecture,
+    batch: Batch,
+    *,
+    variant: str,
+    width: int,
+    label_smoothing: float = 0.0,
+    dropout_key: Array | None = None,
+) -> dict[str, Float[Array, ""]]:
+    """What the loss and its report are made of, as weighted sums over the questions, so that parts of a batch add up.
+
+    Arguments as for `rag_loss`.
+
+    Returns:
+      {'loglik': log p(y|x), 'weight', 'tokens': of the targets, 'prior_entropy', 'prior_top'}.
+    """
     keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
     prior = batch_prior(params, arch, batch, keys[0])
     source, source_mask = batch_source(arch, batch, width)
@@ -93,16 +124,24 @@ def rag_loss(
     real = batch.target != arch.generator.pad_id
     loglik = LOGLIK[variant](prior, logp, real)
     weight = batch.weight.astype(jnp.float32)
-    # A row of weight 0 may have no passage at all and a log-likelihood of -inf: select, do not multiply.
-    total = jnp.where(weight > 0, weight * jnp.where(weight > 0, loglik, 0.0), 0.0).sum()
-    loss = -total / jnp.maximum(weight.sum(), 1e-9) if reduction == "mean" else -total
-    tokens = (real * weight[:, None]).sum()
     p = jnp.exp(prior)
     entropy = -jnp.where(p > 0, p * jnp.where(p > 0, prior, 0.0), 0.0).sum(-1)
-    report = {
-        "loss": loss,
-        "loss_per_token": -total / jnp.maximum(tokens, 1e-9),
-        "prior_entropy": (entropy * weight).sum() / jnp.maximum(weight.sum(), 1e-9),
-        "prior_top": (p.max(-1) * weight).sum() / jnp.maximum(weight.sum(), 1e-9),
+    return {
+        # A row of weight 0 may have no passage at all and a log-likelihood of -inf: select, do not multiply.
+        "loglik": jnp.where(weight > 0, weight * jnp.where(weight > 0, loglik, 0.0), 0.0).sum(),
+        "weight": weight.sum(),
+        "tokens": (real * weight[:, None]).sum(),
+        "prior_entropy": (entropy * weight).sum(),
+        "prior_top": (p.max(-1) * weight).sum(),
     }
-    return loss, jax.tree.map(jax.lax.stop_gradient, report) | {"loss": loss}
+
+
+def means(sums: dict[str, Float[Array, ""]]) -> dict[str, Float[Array, ""]]:
+    """The report of `rag_loss` from the sums of a whole batch."""
+    weight, tokens = (jnp.maximum(sums[name], 1e-9) for name in ("weight", "tokens"))
+    return {
+        "loss": -sums["loglik"] / weight,
+        "loss_per_token": -sums["loglik"] / tokens,
+        "prior_entropy": sums["prior_entropy"] / weight,
+        "prior_top": sums["prior_top"] / weight,
+    }

@@ -12,23 +12,24 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int
 
 from rag_jax.index import DeviceSearcher, DeviceSettings, Index, device_index, device_rows, embed
 from rag_jax.models.bert import Bert, BertConfig
 from rag_jax.rag.device_retrieve import Resident
 from rag_jax.rag.source import bucket
+from rag_jax.sharding import ONE_DEVICE, Layout, first_alone, local_rows
 from rag_jax.text.hf_compat_input import RAG_FORMAT, HfFormat, hf_compat_sources
 from rag_jax.text.token_rows import passage_rows
 from rag_jax.text.tokens import Tokenizers
 from rag_jax.types import Batch, Passage
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def encode(config: BertConfig, params: Any, tokens: jax.Array) -> jax.Array:
+@functools.partial(jax.jit, static_argnums=0, static_argnames="layout")
+def encode(config: BertConfig, params: Any, tokens: jax.Array, layout: Layout = ONE_DEVICE) -> jax.Array:
     """Vectors of token rows by one tower, float32 [B,D]. Compiled once for each shape."""
-    return Bert(config).apply({"params": params}, tokens)
+    with layout.rows_stay():
+        return Bert(config).apply({"params": layout.ready(params)}, tokens)
 
 
 def embed_passages(
@@ -58,12 +59,13 @@ class Retriever:
       index: an open index.
       tokenizers: of every role.
       k: passages a question, at least 1. More than the index holds is legal: the places left over are not valid.
+      layout: where questions are encoded. Of several processes each encodes and searches for its own rows.
     """
 
     resident: Resident | None = None  # what a step retrieves from by itself
 
-    def __init__(self, index: Index, tokenizers: Tokenizers, k: int):
-        self.index, self.k, self.tokenizers = index, k, tokenizers
+    def __init__(self, index: Index, tokenizers: Tokenizers, k: int, layout: Layout = ONE_DEVICE):
+        self.index, self.k, self.tokenizers, self.layout = index, k, tokenizers, layout
         self.pad_id = tokenizers.source.pad_token_id
 
     @functools.cached_property
@@ -78,7 +80,7 @@ class Retriever:
         """
         if self.index.searches_texts or self.resident is not None:
             return None
-        return encode(config, params, questions)
+        return encode(config, params, self.layout.rows(questions), layout=self.layout)
 
     def find(
         self,
@@ -100,12 +102,13 @@ class Retriever:
         if self.index.searches_texts:
             return Hits(*self.index.search_texts(texts, self.k))
         if vectors is not None:
-            return Hits(self.index.search(np.asarray(vectors), self.k))
+            return Hits(self.index.search(local_rows(vectors), self.k))
         return Hits(self.rows(config, params, questions))
 
     def rows(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> Int[np.ndarray, "B K"]:
         """Row numbers of the best passages under the question encoder as it is now; -1 where there is none."""
-        return self.index.search(np.asarray(encode(config, params, questions)), self.k)
+        vectors = encode(config, params, self.layout.rows(questions), layout=self.layout)
+        return self.index.search(local_rows(vectors), self.k)
 
     def batch(
         self,
@@ -135,10 +138,19 @@ class HfCompatRetriever(Retriever):
       index, tokenizers, k: see `Retriever`.
       max_source: the longest source in tokens; what goes beyond it is cut, the question first.
       form: how the checkpoint joins.
+      layout: see `Retriever`.
     """
 
-    def __init__(self, index: Index, tokenizers: Tokenizers, k: int, max_source: int, form: HfFormat = RAG_FORMAT):
-        super().__init__(index, tokenizers, k)
+    def __init__(
+        self,
+        index: Index,
+        tokenizers: Tokenizers,
+        k: int,
+        max_source: int,
+        form: HfFormat = RAG_FORMAT,
+        layout: Layout = ONE_DEVICE,
+    ):
+        super().__init__(index, tokenizers, k, layout)
         self.max_source, self.form = max_source, form
 
     def batch(
@@ -166,8 +178,7 @@ class DeviceRetriever(Retriever):
       index: of vectors; its own copy on a device, if it has one, is given up.
       tokenizers, k: see `Retriever`.
       settings: how vectors lie on the devices and are searched.
-      mesh: over which they are cut by rows; None for one device.
-      axis: the mesh's axis.
+      layout: over whose mesh they are cut by rows.
 
     Attributes:
       resident: what the step reads.
@@ -184,20 +195,20 @@ class DeviceRetriever(Retriever):
         tokenizers: Tokenizers,
         k: int,
         settings: DeviceSettings,
-        mesh: Mesh | None = None,
-        axis: str = "data",
+        layout: Layout = ONE_DEVICE,
     ):
-        super().__init__(index, tokenizers, k)
+        super().__init__(index, tokenizers, k, layout)
         if index.searches_texts:
             raise ValueError(f"the {index.manifest.backend} backend searches texts, which a step on devices has not")
         if isinstance(index.searcher, DeviceSearcher):
             index.searcher.release()
-        rows = passage_rows(
-            index.directory.with_name(f"{index.directory.name}.tokens"), index.passages, tokenizers, "source"
-        )
+        place = index.directory.with_name(f"{index.directory.name}.tokens")
+        read = functools.partial(passage_rows, place, index.passages, tokenizers, "source")
+        first_alone(read)  # it writes the file; then all find it
+        rows = read()
         rows = rows if rows.dtype == np.uint16 else rows.view(np.uint32)
-        vectors = device_index(index.vectors, settings, mesh, axis)
-        self.resident = Resident(vectors, device_rows(rows, mesh, axis), k)
+        mesh = None if layout.alone else layout.mesh
+        self.resident = Resident(device_index(index.vectors, settings, mesh), device_rows(rows, mesh), k)
 
 
 class ClosedBook:

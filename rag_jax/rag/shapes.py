@@ -6,12 +6,14 @@ Few shapes are compiled: widths go in steps of 32, packed rows in sixteenths of 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Int
 
 from rag_jax.rag.device_retrieve import Resident
 from rag_jax.rag.source import SPECIALS, bucket
+from rag_jax.sharding import Layout
 from rag_jax.types import Batch
 
 WORTHWHILE = 0.75  # of the rows; packing costs copies, so a smaller gain is none
@@ -33,7 +35,28 @@ def source_width(batch: Batch, pad_id: int, most: int, resident: Resident | None
     return max(longest + SPECIALS, bucket(needed, 32, most))
 
 
-def packed(batch: Batch, pad_id: int, width: int, groups: int = 1) -> Batch:
+def to_devices(
+    batch: Batch, pad_id: int, most: int, layout: Layout, accumulate: int = 1, resident: Resident | None = None
+) -> tuple[Batch, int]:
+    """A batch cut by rows over the mesh, packed, and its source width: the widest that any process needs.
+
+    Args:
+      batch: this process's rows.
+      pad_id, most, resident: see `source_width`.
+      layout: where to.
+      accumulate: parts of each device's rows, one after the other, that are run apart.
+    """
+    width = layout.largest(source_width(batch, pad_id, most, resident))
+    if resident is None and not batch.source_question.shape[1]:
+        short = ((0, 0), (0, 0), (0, width - batch.passages.shape[-1]))
+        batch = dataclasses.replace(batch, passages=np.pad(batch.passages, short, constant_values=pad_id))
+    groups = len(layout.my_rows(layout.parts)) * accumulate
+    return layout.rows(packed(batch, pad_id, width, groups, layout.largest)), width
+
+
+def packed(
+    batch: Batch, pad_id: int, width: int, groups: int = 1, largest: Callable[[int], int] = lambda rows: rows
+) -> Batch:
     """The batch with the `slots` of its sources, where packing them saves a quarter of the encoder's rows.
 
     Sources that only the step will know (`rag_jax.rag.device_retrieve`) have a row each.
@@ -43,6 +66,7 @@ def packed(batch: Batch, pad_id: int, width: int, groups: int = 1) -> Batch:
       pad_id: the generator's.
       width: S, from `source_width`.
       groups: parts of the batch that are packed apart, one for each shard of it.
+      largest: the most rows that a process needs, from what this one needs.
 
     Raises:
       ValueError: the batch does not divide into so many groups.
@@ -56,7 +80,7 @@ def packed(batch: Batch, pad_id: int, width: int, groups: int = 1) -> Batch:
     rows = lengths.shape[1]
     layouts = [first_fit(own, width) for own in lengths]
     step = -(-rows // 16)
-    needed = step * -(-max(int(row.max()) + 1 for row, _ in layouts) // step)
+    needed = largest(step * -(-max(int(row.max()) + 1 for row, _ in layouts) // step))
     if needed > WORTHWHILE * rows:
         return batch
     slots = np.full((groups, needed * width), -1, np.int32)

@@ -18,16 +18,18 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
-# Fields that a run may change and still go on from its checkpoints: how long and how often, what is measured, and what
-# is recomputed in the backward pass. A group's name stands for all of its fields.
+# Fields that a run may change and still go on from its checkpoints: how long and how often, what is measured, what is
+# recomputed in the backward pass, and on how many devices in how many parts. A group's name stands for all its fields.
 MAY_DIFFER = (
     "train.steps",
     "train.log_every",
     "train.checkpoint_every",
     "train.keep_checkpoints",
+    "train.accumulate",
     "data.eval_questions_path",
     "model.remat",
     "eval",
+    "sharding",
 )
 
 

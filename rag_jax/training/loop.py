@@ -13,16 +13,18 @@ from typing import Any
 import jax
 import numpy as np
 import optax
+from jaxtyping import Int
 
 from rag_jax.config import Config, to_json
-from rag_jax.experiment import Parts, load_parts, make_retriever
+from rag_jax.experiment import Parts, load_parts, make_layout, make_retriever
 from rag_jax.rag.retrieve import make_batch
-from rag_jax.rag.shapes import packed, source_width
+from rag_jax.rag.shapes import to_devices
+from rag_jax.sharding import Layout
 from rag_jax.training.checkpoint import Checkpointer
 from rag_jax.training.examples import Examples
 from rag_jax.training.metrics import MetricsWriter, Progress
 from rag_jax.training.optimizer import Rule, learning_rates, make_optimizer, make_rules, merge, partition
-from rag_jax.training.step import TrainState, init_state, make_train_step
+from rag_jax.training.step import TrainState, create_state, init_state, make_train_step
 
 
 class NonFiniteLoss(RuntimeError):
@@ -46,24 +48,39 @@ def train(config: Config, workdir: str | os.PathLike[str], parts: Parts | None =
       ConfigurationMismatch: the directory holds another configuration's checkpoints; nothing was written.
       NonFiniteLoss: with the number of the step.
     """
+    layout = make_layout(config)
+    _check_batch(config, layout)
     with Checkpointer(workdir, to_json(config), keep=config.train.keep_checkpoints) as checkpointer:
         parts = parts or load_parts(config)
-        return _train(config, pathlib.Path(workdir), parts, checkpointer)
+        return _train(config, pathlib.Path(workdir), parts, checkpointer, layout)
 
 
-def _train(config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Checkpointer) -> dict[str, Any]:
+def _check_batch(config: Config, layout: Layout) -> None:
+    size, accumulate = config.train.batch_size, config.train.accumulate
+    if size % (accumulate * layout.parts):
+        raise ValueError(
+            f"config.train.batch_size: {size} questions cannot be cut evenly over {layout.parts} devices"
+            + f" in {accumulate} parts (config.train.accumulate)" * (accumulate > 1)
+            + f"; give a multiple of {accumulate * layout.parts}"
+        )
+
+
+def _train(
+    config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Checkpointer, layout: Layout
+) -> dict[str, Any]:
     o, t = config.optimizer, config.train
     rules, optimizer = _rules_and_optimizer(config)
     trainable, frozen = partition(parts.params, rules)
-    state = jax.jit(lambda tree: init_state(tree, optimizer))(trainable)
-    if checkpointer.latest_step() is not None:
-        state = checkpointer.restore(jax.eval_shape(lambda: state))
+    if checkpointer.latest_step() is None:
+        state = create_state(trainable, optimizer, layout)
+    else:
+        state = checkpointer.restore(layout.abstract(jax.eval_shape(lambda: init_state(trainable, optimizer))))
     first = int(state.step)
     if first >= t.steps:
-        return merge(jax.device_get(state.trainable), frozen)
+        return merge(layout.to_host(state.trainable), frozen)
 
     examples = Examples.tokenize(parts.collection.train, parts.tokenizers)
-    retriever = make_retriever(config, parts, workdir, config.k)
+    retriever = make_retriever(config, parts, workdir, config.k, layout)
     step_fn = make_train_step(
         parts.arch,
         optimizer,
@@ -71,16 +88,18 @@ def _train(config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Ch
         label_smoothing=o.label_smoothing,
         dropout=config.model.dropout > 0,
         seed=config.seed,
+        accumulate=t.accumulate,
+        layout=layout,
     )
-    frozen = jax.device_put(frozen)
-    pad_id = parts.arch.generator.pad_id
+    on_devices = layout.place(frozen)
+    mine, pad_id = layout.my_rows(t.batch_size), parts.arch.generator.pad_id
     with contextlib.ExitStack() as stack:
         metrics = stack.enter_context(MetricsWriter(workdir))
         progress = stack.enter_context(Progress(t.steps, t.batch_size, start=first))
         pending: tuple[int, Mapping[str, Any]] | None = None
         tower, most = parts.arch.question_encoder, config.data.max_source_tokens
-        asked, encoded = _questions(examples, first, config), None
-        query_params = state.trainable.get("question_encoder", frozen.get("question_encoder"))
+        asked, encoded = _questions(examples, first, config, mine), None
+        query_params = state.trainable.get("question_encoder", on_devices.get("question_encoder"))
         for number in range(first, t.steps):
             begin = time.monotonic()
             try:
@@ -90,13 +109,12 @@ def _train(config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Ch
                     _report(pending, t.log_every, t.steps, metrics, progress, rules)
                 raise
             waited = time.monotonic() - begin
-            width = source_width(batch, pad_id, most, retriever.resident)
-            batch = packed(batch, pad_id, width)
-            state, report = step_fn(state, frozen, batch, width, retriever.resident)
+            batch, width = to_devices(batch, pad_id, most, layout, t.accumulate, retriever.resident)
+            state, report = step_fn(state, on_devices, batch, width, retriever.resident)
             # The next questions are encoded behind this step, with the encoder that it leaves: the device has work
             # while the host reads, writes and saves.
-            asked = _questions(examples, number + 1, config)
-            query_params = state.trainable.get("question_encoder", frozen.get("question_encoder"))
+            asked = _questions(examples, number + 1, config, mine)
+            query_params = state.trainable.get("question_encoder", on_devices.get("question_encoder"))
             encoded = retriever.encode_ahead(tower, query_params, asked[0])
             # The last step's numbers are read only now, while this one runs.
             if pending is not None:
@@ -106,12 +124,15 @@ def _train(config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Ch
                 _report(pending, t.log_every, t.steps, metrics, progress, rules)
                 pending = None
                 checkpointer.save(number + 1, state)
-    return merge(jax.device_get(state.trainable), jax.device_get(frozen))
+    return merge(layout.to_host(state.trainable), frozen)
 
 
-def _questions(examples: Examples, step: int, config: Config) -> tuple[Any, ...]:
-    """A step's questions as `make_batch` takes them: for the encoder, the generator, as texts; targets and weights."""
-    rows, weight = examples.batch(step, config.train.batch_size, config.seed)
+def _questions(examples: Examples, step: int, config: Config, mine: Int[np.ndarray, "B"]) -> tuple[Any, ...]:
+    """A step's questions as `make_batch` takes them: for the encoder, the generator, as texts; targets and weights.
+
+    `mine` are the rows of the batch that are this process's.
+    """
+    rows, weight = (column[mine] for column in examples.batch(step, config.train.batch_size, config.seed))
     texts = [examples.texts[row] for row in rows]
     return examples.question[rows], examples.source_question[rows], texts, examples.target[rows], weight
 
@@ -161,6 +182,8 @@ def trained_params(config: Config, workdir: str | os.PathLike[str], parts: Parts
     """
     rules, optimizer = _rules_and_optimizer(config)
     trainable, frozen = partition(parts.params, rules)
+    layout = make_layout(config)
     with Checkpointer(workdir, to_json(config), keep=config.train.keep_checkpoints, record=False) as checkpointer:
-        state: TrainState = checkpointer.restore(jax.eval_shape(lambda: init_state(trainable, optimizer)))
-    return merge(jax.device_get(state.trainable), frozen)
+        wanted = layout.abstract(jax.eval_shape(lambda: init_state(trainable, optimizer)))
+        state: TrainState = checkpointer.restore(wanted)
+    return merge(layout.to_host(state.trainable), frozen)

@@ -9,10 +9,13 @@ import sys
 import time
 from typing import Any
 
+import jax
+
 from rag_jax.config import Config, to_json
 from rag_jax.models.presets import BART_PRESETS, BERT_PRESETS, TINY_VOCAB
 from rag_jax.models.weights import load_params, save_params
 from rag_jax.rag.model import architecture, save_weights
+from rag_jax.sharding import start
 from rag_jax.text.tokens import Tokenizers, load_tokenizer
 from rag_jax.training.loop import NonFiniteLoss, train
 from rag_jax.training.metrics import MetricsWriter
@@ -28,6 +31,7 @@ def run_recipe(config: Config, workdir: str | os.PathLike[str]) -> int:
       The exit code: 0, or 1 after a message.
     """
     try:
+        start()
         RECIPES[config.recipe](config, workdir)
     except (ValueError, OSError, NonFiniteLoss) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -39,7 +43,12 @@ def world_pretrain(config: Config, workdir: str | os.PathLike[str]) -> None:
     """Makes tokenizer, towers and reader from nothing, as `configs/world_pretrain.py` says, into `workdir`/weights.
 
     A tokenizer and towers that are there are not made again. `workdir`/metrics.jsonl is the log.
+
+    Raises:
+      ValueError: there are several processes.
     """
+    if jax.process_count() > 1:
+        raise ValueError("config.recipe: world_pretrain runs on one host; it makes a tiny model")
     workdir, p = pathlib.Path(workdir), config.pretrain
     workdir.mkdir(parents=True, exist_ok=True)
     (workdir / "config.json").write_text(to_json(config), "utf-8")

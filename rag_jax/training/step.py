@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import optax
 
 from rag_jax.rag.device_retrieve import Resident, retrieve
-from rag_jax.rag.loss import rag_loss
+from rag_jax.rag.loss import means, rag_sums
 from rag_jax.rag.model import Architecture
+from rag_jax.sharding import ONE_DEVICE, Layout
 from rag_jax.training.optimizer import merge
 from rag_jax.types import Batch
 
@@ -41,6 +42,8 @@ def make_train_step(
     label_smoothing: float,
     dropout: bool,
     seed: int,
+    accumulate: int = 1,
+    layout: Layout = ONE_DEVICE,
 ) -> Callable[..., tuple[TrainState, dict[str, jax.Array]]]:
     """A jitted `step(state, frozen, batch, width, resident=None) -> (state, report)`; the state's buffers are donated.
 
@@ -55,6 +58,9 @@ def make_train_step(
       label_smoothing: see `rag_loss`.
       dropout: whether dropout is on.
       seed: of the dropout keys.
+      accumulate: parts that a batch is cut into and run one after the other, for the memory of one part. Loss and
+        gradient are those of the whole batch; dropout draws other keys.
+      layout: where the state lies; the batch is cut by rows over its mesh.
     """
 
     @functools.partial(jax.jit, static_argnames="width", donate_argnums=0)
@@ -63,29 +69,92 @@ def make_train_step(
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         if resident is not None:
             encoder = merge(state.trainable, frozen)["question_encoder"]
-            batch, _ = retrieve(resident, arch, encoder, batch)
+            with layout.rows_stay():
+                batch, _ = retrieve(resident, arch, layout.ready(encoder), batch)
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
+        settings = {"variant": variant, "width": width, "label_smoothing": label_smoothing}
 
-        def loss(trainable: Any) -> Any:
-            params = merge(trainable, frozen)
-            return rag_loss(
-                params,
-                arch,
-                batch,
-                variant=variant,
-                width=width,
-                label_smoothing=label_smoothing,
-                dropout_key=key,
-            )
+        def sums(trainable: Any, part: Batch, key: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+            with layout.rows_stay():
+                params = layout.ready(merge(trainable, frozen))
+                found = rag_sums(params, arch, part, dropout_key=key, **settings)
+            return -found["loglik"], found
 
-        gradient, report = jax.grad(loss, has_aux=True)(state.trainable)
+        def cut(gradient: Any) -> Any:
+            # As the optimiser's state is cut, so that each device updates its own part.
+            return layout.constrain(gradient, "optimizer/")
+
+        if accumulate == 1:
+            gradient, report = _at_once(sums, state.trainable, batch, key)
+            gradient = cut(gradient)
+        else:
+            parts = _parts(batch, accumulate, layout.parts)
+            gradient, report = _one_after_the_other(sums, state.trainable, parts, key, cut)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.trainable)
         report = report | {"gradient_norm": optax.global_norm(gradient)}
-        return TrainState(state.step + 1, optax.apply_updates(state.trainable, updates), optimizer_state), report
+        state = TrainState(state.step + 1, optax.apply_updates(state.trainable, updates), optimizer_state)
+        return layout.constrain(state), report
 
     return step
+
+
+Sums = Callable[[Any, Batch, Any], tuple[jax.Array, dict[str, jax.Array]]]
+"""(trainable, batch or a part of it, dropout key or None) -> the summed loss, and `rag_sums`."""
+
+
+def _at_once(sums: Sums, trainable: Any, batch: Batch, key: Any) -> tuple[Any, dict[str, jax.Array]]:
+    """Gradient of the weighted mean loss, and its report."""
+
+    def mean(trainable: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+        report = means(sums(trainable, batch, key)[1])
+        return report["loss"], report
+
+    return jax.grad(mean, has_aux=True)(trainable)
+
+
+def _parts(batch: Batch, accumulate: int, devices: int) -> Batch:
+    """The batch with an axis of its parts in front; each device's rows are cut into so many, so that none moves."""
+
+    def one(x: jax.Array) -> jax.Array:
+        each = x.shape[0] // devices // accumulate
+        apart = x.reshape(devices, accumulate, each, *x.shape[1:])
+        return apart.swapaxes(0, 1).reshape(accumulate, devices * each, *x.shape[1:])
+
+    return jax.tree.map(one, batch)
+
+
+def _one_after_the_other(
+    sums: Sums, trainable: Any, parts: Batch, key: Any, cut: Callable[[Any], Any]
+) -> tuple[Any, dict[str, jax.Array]]:
+    """What `_at_once` gives, from the parts of a batch; `cut` says where their gradients lie."""
+
+    def add(total: Any, numbered: tuple[jax.Array, Batch]) -> tuple[Any, None]:
+        number, part = numbered
+        own = None if key is None else jax.random.fold_in(key, number)
+        gradient, found = jax.grad(sums, has_aux=True)(trainable, part, own)
+        return jax.tree.map(jnp.add, total, (cut(gradient), found)), None
+
+    first = jax.tree.map(lambda x: x[0], parts)
+    shapes = jax.eval_shape(jax.grad(sums, has_aux=True), trainable, first, key)
+    gradient, found = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    numbers = jnp.arange(len(parts.question))
+    (gradient, found), _ = jax.lax.scan(add, (cut(gradient), found), (numbers, parts))
+    return jax.tree.map(lambda x: x / jnp.maximum(found["weight"], 1e-9), gradient), means(found)
 
 
 def init_state(trainable: Any, optimizer: optax.GradientTransformation) -> TrainState:
     """The state before the first step; works under `jax.eval_shape`."""
     return TrainState(jnp.zeros((), jnp.int32), trainable, optimizer.init(trainable))
+
+
+def create_state(trainable: Any, optimizer: optax.GradientTransformation, layout: Layout) -> TrainState:
+    """The state before the first step on its devices; no device ever holds more than its part.
+
+    Args:
+      trainable: arrays on the host, the same in every process. They stay as they are.
+      optimizer: over them.
+      layout: where the state shall lie; with a mesh.
+    """
+    shapes = jax.eval_shape(lambda: init_state(trainable, optimizer))
+    placed = layout.place(trainable)
+    return jax.jit(lambda tree: init_state(tree, optimizer), out_shardings=layout.shardings(shapes))(placed)

@@ -1,0 +1,186 @@
+"""Runs one small RAG on one device and on eight, and prints as JSON what `test_eight_devices` asserts.
+
+Each program is compiled once; what is compared are the largest differences from one device.
+"""
+
+import json
+import re
+import sys
+
+import jax
+import numpy as np
+
+from rag_jax.index import device
+from rag_jax.index.device_searcher import device_index
+from rag_jax.models.bart import BartConfig
+from rag_jax.models.bert import BertConfig
+from rag_jax.rag.answer import decode_batch
+from rag_jax.rag.model import Architecture, init_params
+from rag_jax.rag.retrieve import encode
+from rag_jax.rag.rules import DecodeOptions
+from rag_jax.rag.shapes import to_devices
+from rag_jax.sharding import Layout, make_mesh, state_rules
+from rag_jax.training.optimizer import make_optimizer, make_rules
+from rag_jax.training.step import create_state, make_train_step
+from rag_jax.types import Batch
+
+V, D, B, K, PASSAGES, WIDTH = 64, 16, 16, 2, 40, 24
+TABLE = (V, D)
+TOWER = BertConfig(
+    vocab_size=V,
+    width=D,
+    layers=2,
+    heads=2,
+    hidden=32,
+    max_positions=24,
+    token_types=1,
+    pad_id=1,
+    dropout=0.0,
+    attention_dropout=0.0,
+    init_std=0.3,
+)
+READER = BartConfig(
+    vocab_size=V,
+    width=D,
+    encoder_layers=2,
+    decoder_layers=2,
+    encoder_heads=2,
+    decoder_heads=2,
+    encoder_hidden=32,
+    decoder_hidden=32,
+    max_positions=32,
+    dropout=0.0,
+    init_std=0.3,
+    has_logits_bias=True,
+)
+ARCH = Architecture(TOWER, TOWER, READER)
+OPTIMIZER = make_optimizer(make_rules(learning_rate=1e-2, steps=10), weight_decay=1e-3)
+
+
+def layouts():
+    one, eight, two = make_mesh(devices=jax.devices()[:1]), make_mesh(), make_mesh(2)
+    return {
+        "one": Layout(one, state_rules(), 1),
+        "data": Layout(eight, state_rules(), 1),
+        "plain": Layout(eight, state_rules("replicated", "replicated"), 1),
+        "fsdp": Layout(eight, state_rules("fsdp"), 1),
+        "model": Layout(two, state_rules("fsdp"), 1),
+    }
+
+
+def example(rng):
+    """Parameters on the host, a batch whose sources fit two to a row, and the vectors of all passages."""
+    params = jax.device_get(jax.jit(lambda key: init_params(ARCH, key))(jax.random.key(0)))
+    params.pop("passage_encoder")
+    params["generator"]["final_logits_bias"] = np.where(np.arange(V) == READER.eos_id, 9, 0).astype(np.float32)
+    vectors = rng.standard_normal((PASSAGES, D)).astype(np.float32)
+
+    def tokens(*shape):
+        rows = rng.integers(3, V, shape)
+        return np.where(np.arange(shape[-1]) < rng.integers(2, shape[-1] + 1, (*shape[:-1], 1)), rows, 1).astype(
+            np.int32
+        )
+
+    chosen = rng.integers(0, PASSAGES, (B, K))
+    valid = np.ones((B, K), bool)
+    valid[0, 1] = False
+    weight = rng.uniform(0.5, 2, B).astype(np.float32)
+    weight[3] = 0
+    question, target = tokens(B, 8), tokens(B, 5)
+    return params, Batch(question, tokens(B, 5), tokens(B, K, 4), vectors[chosen], valid, target, weight), vectors
+
+
+def difference(tree, other):
+    pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)
+    return float(max(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max() for a, b in pairs))
+
+
+def moved(numbers):
+    """Parameters after the step, where they have a gradient worth the name: Adam would make a step of its rounding."""
+    return jax.tree.map(lambda p, g: np.where(np.abs(g) > 1e-6, p, 0), numbers["params"], numbers["gradient"])
+
+
+def collectives(text):
+    """(kind, result, jax operation) of every collective in a compiled program."""
+    line = re.compile(
+        r"= (\(.*?\)|\S+) (all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute)(-start)?\("
+    )
+    found = [(m, text[m.end() : text.find("\n", m.end())]) for m in line.finditer(text)]
+    return [(m[2], m[1], (re.search(r'op_name="([^"]*)"', rest) or ["", ""])[1]) for m, rest in found]
+
+
+def trained(layout, params, batch, accumulate=1):
+    """One step: report, gradient (Adam's first moment is a tenth of it), parameters; the program and the state."""
+    state = create_state(params, OPTIMIZER, layout)
+    settings = {"variant": "sequence", "label_smoothing": 0.1, "dropout": False, "seed": 0}
+    step = make_train_step(ARCH, OPTIMIZER, **settings, accumulate=accumulate, layout=layout)
+    placed, width = to_devices(batch, READER.pad_id, WIDTH, layout, accumulate)
+    assert placed.slots is not None
+    assert width == WIDTH
+    program = step.lower(state, {}, placed, width).compile()
+    new, report = program(state, {}, placed)
+    gone = all(leaf.is_deleted() for leaf in jax.tree.leaves(state.trainable))
+    numbers = jax.device_get({"report": report, "gradient": new.optimizer[1].mu, "params": new.trainable})
+    return numbers, program.as_text(), new, gone
+
+
+def decoded(layout, params, batch):
+    placed, options = layout.place(params), DecodeOptions(max_new_tokens=5, num_beams=2)
+    batch, width = to_devices(batch.replace(target=None, weight=None), READER.pad_id, WIDTH, layout)
+    settings = {"width": width, "options": options, "layout": layout}
+    return {
+        variant: jax.device_get(decode_batch(placed, ARCH, batch, variant=variant, **settings))
+        for variant in ("token", "sequence")
+    }
+
+
+def found(layout, params, batch, vectors):
+    index = device_index(vectors, mesh=layout.mesh)
+    queries = encode(TOWER, layout.place(params["question_encoder"]), layout.rows(batch.question), layout=layout)
+    return jax.device_get(jax.jit(device.search, static_argnames="k")(index, queries, k=5))
+
+
+def main():
+    params, batch, vectors = example(np.random.default_rng(0))
+    before = jax.tree.map(np.copy, params)
+    places = layouts()
+    steps = {name: trained(layout, params, batch) for name, layout in places.items()}
+    steps["parts"] = trained(places["data"], params, batch, accumulate=2)
+    out = {"steps": {}, "programs": {}, "specs": {}, "decoded": {}, "found": {}}
+    for name, (numbers, text, state, gone) in steps.items():
+        out["steps"][name] = {key: difference(value, steps["one"][0][key]) for key, value in numbers.items()}
+        out["steps"][name]["params"] = difference(*(moved(found[0]) for found in (steps[name], steps["one"])))
+        out["programs"][name] = collectives(text)
+        groups = {"trainable": state.trainable, "optimizer": state.optimizer[1].mu}
+        leaves = {
+            f"{g}/{jax.tree_util.keystr(p, simple=True, separator='/')}": leaf
+            for g, tree in groups.items()
+            for p, leaf in jax.tree.leaves_with_path(tree)
+        }
+        out["specs"][name] = {
+            path: [list(leaf.sharding.spec), leaf.shape, leaf.addressable_shards[0].data.size]
+            for path, leaf in leaves.items()
+        }
+        out["steps"][name]["donated"] = gone
+        out["steps"][name]["loss"] = float(numbers["report"]["loss"])
+    out["untouched"] = difference(params, before) == 0
+    expected, here = decoded(places["one"], params, batch), found(places["one"], params, batch, vectors)
+    for name in ("data", "fsdp"):
+        ours = decoded(places[name], params, batch)
+        for variant, (prior, answers) in ours.items():
+            wanted = expected[variant]
+            out["decoded"][f"{name} {variant}"] = {
+                "same tokens": bool((answers.tokens == wanted[1].tokens).all()),
+                "numbers": difference(
+                    (np.exp(prior), answers.logprob, answers.posterior),
+                    (np.exp(wanted[0]), wanted[1].logprob, wanted[1].posterior),
+                ),
+                "lengths": sorted({int(n) for n in (answers.tokens[:, 0] != 1).sum(-1)}),
+            }
+        ids, scores = found(places[name], params, batch, vectors)
+        out["found"][name] = {"same ids": bool((ids == here[0]).all()), "scores": difference(scores, here[1])}
+    json.dump(out, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

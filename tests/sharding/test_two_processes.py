@@ -1,0 +1,86 @@
+"""Two processes with four devices each, over loopback, against one process with eight."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from rag_jax.text.world_facts import world_passages, world_questions
+from rag_jax.training.metrics import read_metrics
+
+SCRIPT = pathlib.Path(__file__).parent / "whole_run.py"
+PASSAGES = 24
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Passages of World Facts, and the questions that they answer."""
+    folder = tmp_path_factory.mktemp("folder")
+    passages = [item.passage for item in world_passages("2020")[:PASSAGES]]
+    ids = {passage.id for passage in passages}
+    questions = [q.question for q in world_questions("2020") if q.question.positive_ids[0] in ids]
+    rows = [{"id": p.id, "title": p.title, "text": p.text} for p in passages]
+    (folder / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{"id": q.id, "question": q.text, "answers": list(q.answers)} for q in questions]
+    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def start(folder, workdir, stages, devices, **environment):
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    command = [sys.executable, str(SCRIPT), str(folder), str(workdir), *map(str, stages)]
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", **environment}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def end(processes):
+    said = [process.communicate(timeout=400) for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), [text[1][-2000:] for text in said]
+    return [text[0] for text in said]
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def runs(folder, tmp_path_factory):
+    """Run directories and what was printed: three steps in one go, and two with a third after a restart."""
+    one, two = (tmp_path_factory.mktemp(name) / "run" for name in ("one", "two"))
+    alone = end([start(folder, one, (3,), 8)])
+    address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}", "JAX_NUM_PROCESSES": "2"}
+    together = [start(folder, two, (2, 3), 4, **address, JAX_PROCESS_ID=str(number)) for number in range(2)]
+    return (one, alone), (two, end(together))
+
+
+def test_two_processes_train_and_resume_with_the_losses_of_one(runs):
+    losses = [[line["loss"] for line in read_metrics(place / "metrics.jsonl")] for place, _ in runs]
+    assert len(losses[0]) == 3
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+
+
+def test_two_processes_evaluate_to_the_figures_of_one(runs):
+    one, two = (json.loads((place / "metrics.json").read_text()) for place, _ in runs)
+    assert one == two
+    lines = [[json.loads(line) for line in (place / "predictions.jsonl").read_text().splitlines()] for place, _ in runs]
+    assert len(lines[0]) == 20
+    for ours, theirs in zip(*lines, strict=True):
+        assert ours["prediction"] == theirs["prediction"]
+        assert ours["logprob"] == pytest.approx(theirs["logprob"], abs=1e-4)
+        assert [p["id"] for p in ours["passages"]] == [p["id"] for p in theirs["passages"]]
+
+
+def test_all_processes_write_checkpoints_and_the_first_alone_the_rest(runs):
+    place, said = runs[1]
+    assert {path.name for path in (place / "checkpoints" / "3").glob("default/ocdbt.process_*")} == {
+        "ocdbt.process_0",
+        "ocdbt.process_1",
+    }
+    assert "step 3/3" in said[0]
+    assert not said[1]
