@@ -171,12 +171,21 @@ def test_an_ill_typed_value_names_path_and_both_types(values, message):
         ("data.max_question_tokens", 161),
         ("optimizer.warmup_steps", 1001),
         ("eval.k", 0),
+        ("train.accumulate", 3),
+        ("sharding.params", "zero"),
+        ("sharding.model", 0),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_its_path(path, value):
     config = update(Config(), {path: value})
     with pytest.raises(ConfigError, match=f"config.{path}"):
         finalise(config)
+
+
+def test_whole_optimizer_state_over_cut_parameters_is_a_contradiction():
+    values = {"sharding.params": "fsdp", "sharding.optimizer": "replicated"}
+    with pytest.raises(ConfigError, match=r"config.sharding.optimizer: replicated, although config.sharding.params"):
+        finalise(update(Config(), values))
 
 
 def test_finalise_finds_types_that_assignment_let_through():

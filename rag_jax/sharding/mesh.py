@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Int, Shaped
 
 DATA, MODEL = "data", "model"
 
@@ -48,8 +49,8 @@ def by_rows(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(DATA))
 
 
-def my_rows(count: int, mesh: Mesh) -> np.ndarray:
-    """int64: the rows of an array of `count` rows that lie on this process's devices, ascending.
+def my_rows(count: int, mesh: Mesh) -> Int[np.ndarray, "N"]:
+    """The rows of an array of `count` rows that lie on this process's devices, ascending.
 
     Raises:
       ValueError: `count` is no multiple of the axis `data`.
@@ -72,7 +73,7 @@ def global_rows(tree: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda array: jax.make_array_from_process_local_data(rows, np.asarray(array)), tree)
 
 
-def local_rows(array: jax.Array) -> np.ndarray:
+def local_rows(array: Shaped[Array, "B ..."]) -> Shaped[np.ndarray, "N ..."]:
     """The inverse of `global_rows` for one array: this process's rows, in the order of `my_rows`."""
     if array.is_fully_addressable:
         return np.asarray(array)

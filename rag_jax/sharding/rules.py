@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Int
 
 from rag_jax.sharding.mesh import DATA, MODEL, global_rows, largest, my_rows, place, to_host
 
@@ -75,12 +76,12 @@ class Layout:
     """A mesh and the rules for it. Hashable, so that jitted functions take it as static.
 
     Attributes:
-      mesh: with the axis `data`, perhaps `model`. None: the default device, for whom one is enough.
+      mesh: with the axis `data`, perhaps `model`; an abstract one to compile for. None: the default device.
       rules: the first that matches decides; an array that none matches is whole on every device.
       min_elements: smaller arrays are not cut over `data`: fetching their parts costs more than their memory.
     """
 
-    mesh: Mesh | None = None
+    mesh: Mesh | AbstractMesh | None = None
     rules: tuple[CutRule, ...] = ()
     min_elements: int = 1 << 14
 
@@ -136,7 +137,7 @@ class Layout:
         """This process's rows of a batch (`my_rows`), as global arrays. Without a mesh they stay as they are."""
         return tree if self.mesh is None else global_rows(tree, self.mesh)
 
-    def my_rows(self, count: int) -> np.ndarray:
+    def my_rows(self, count: int) -> Int[np.ndarray, "N"]:
         """See `mesh.my_rows`; without a mesh all."""
         return np.arange(count) if self.mesh is None else my_rows(count, self.mesh)
 

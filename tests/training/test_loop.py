@@ -14,7 +14,9 @@ from rag_jax import config as rag_config
 from rag_jax.evaluation.run import evaluate, evaluate_runs, figures_of, spread
 from rag_jax.experiment import answer_questions, load_parts, make_retriever
 from rag_jax.rag.answer import answer
+from rag_jax.sharding import Layout
 from rag_jax.text.world_facts import world_passages, world_questions
+from rag_jax.training import loop
 from rag_jax.training.checkpoint import ConfigurationMismatch
 from rag_jax.training.loop import NonFiniteLoss, train, trained_params
 from rag_jax.training.metrics import read_metrics
@@ -126,6 +128,17 @@ def test_run_directory_of_another_configuration_is_refused_and_untouched(files, 
     assert run_recipe(small(files, model__dropout=0.1, variant="token"), workdir) == 1
     assert capsys.readouterr().err.startswith("error: ")
     assert {p: p.read_bytes() for p in workdir.rglob("*") if p.is_file()} == before
+
+
+def test_a_batch_that_the_devices_do_not_divide_is_refused_before_anything_is_written(files, tmp_path, monkeypatch):
+    class Four(Layout):
+        parts = 4
+
+    config = small(files, train__batch_size=12, train__accumulate=2)
+    monkeypatch.setattr(loop, "make_layout", lambda config: Four())
+    with pytest.raises(ValueError, match=r"config.train.batch_size: 12 .* over 4 devices in 2 parts .* multiple of 8"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_non_finite_loss_stops_with_the_number_of_the_step(files, tmp_path):
