@@ -13,6 +13,7 @@ from rag_jax.text.world_facts import world_passages, world_questions
 from rag_jax.training.metrics import read_metrics
 
 SCRIPT = pathlib.Path(__file__).parent / "whole_run.py"
+ROOT = str(SCRIPT.parents[2])
 PASSAGES = 24
 
 
@@ -33,7 +34,7 @@ def folder(tmp_path_factory):
 def start(folder, workdir, stages, devices, **environment):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     command = [sys.executable, str(SCRIPT), str(folder), str(workdir), *map(str, stages)]
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", **environment}
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": ROOT, **environment}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -22,7 +22,6 @@ SETTINGS = {
     "optimizer.schedule": "constant",
     "optimizer.warmup_steps": 0,
     "train.batch_size": 16,
-    "train.accumulate": 2,
     "train.log_every": 1,
     "train.checkpoint_every": 2,
     "eval.batch_size": 12,
