@@ -39,9 +39,9 @@ def start(folder, workdir, stages, devices, **environment):
 
 
 def end(processes):
-    said = [process.communicate(timeout=400) for process in processes]
+    said = [process.communicate(timeout=900) for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), [text[1][-2000:] for text in said]
-    return [text[0] for text in said]
+    return [[line for line in text[0].splitlines() if not line.startswith("[Gloo]")] for text in said]
 
 
 def free_port():
@@ -83,5 +83,5 @@ def test_all_processes_write_checkpoints_and_the_first_alone_the_rest(runs):
         "ocdbt.process_0",
         "ocdbt.process_1",
     }
-    assert "step 3/3" in said[0]
+    assert any(line.startswith("step 3/3") for line in said[0])
     assert not said[1]
