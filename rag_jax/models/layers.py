@@ -190,6 +190,8 @@ class FeedForward(nn.Module):
     def __call__(self, x: Float[Array, "R T D"], deterministic: bool = True) -> Float[Array, "R T D"]:
         """Applies the block; `dropout` falls on the activation."""
         x = ACTIVATIONS[self.activation](dense(self.hidden, self.dtype, self.init_std, name="wide")(x))
+        # A TPU's compiler would take the activation into the next product, and compute it again for each of its tiles.
+        x = jax.lax.optimization_barrier(x)
         x = nn.Dropout(self.dropout)(x, deterministic=deterministic)
         return dense(self.width, self.dtype, self.init_std, name="narrow")(x)
 
