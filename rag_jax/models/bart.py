@@ -297,8 +297,19 @@ class Bart(nn.Module):
         slots: Int[Array, "G P W"] | None = None,
     ) -> Float[Array, "R T V"]:
         """Encoder, decoder and head in one: float32 logits. `slots` pack the sources, see `Packing`."""
+        return self.logits(self.states(source, source_mask, inputs, deterministic, slots))
+
+    def states(
+        self,
+        source: Int[Array, "R S"],
+        source_mask: Bool[Array, "R S"],
+        inputs: Int[Array, "R T"],
+        deterministic: bool = True,
+        slots: Int[Array, "G P W"] | None = None,
+    ) -> Float[Array, "R T D"]:
+        """The same without the head: the decoder's states, from which `logits` follow."""
         encoded, packed = self.encode_sources(source, source_mask, slots, deterministic)
-        return self.logits(self.decode(inputs, encoded, source_mask, deterministic, packed))
+        return self.decode(inputs, encoded, source_mask, deterministic, packed)
 
 
 def _apart(packed: Packing | None, width: int) -> Callable[[Array], Array]:

@@ -100,10 +100,11 @@ def rag_sums(
     width: int,
     label_smoothing: float = 0.0,
     dropout_key: Array | None = None,
+    devices: int = 1,
 ) -> dict[str, Float[Array, ""]]:
     """What the loss and its report are made of, as weighted sums over the questions, so that parts of a batch add up.
 
-    Arguments as for `rag_loss`.
+    Arguments as for `rag_loss`; `devices` as for `answer_token_logprobs`.
 
     Returns:
       {'loglik': log p(y|x), 'weight', 'tokens': of the targets, 'prior_entropy', 'prior_top'}.
@@ -120,6 +121,7 @@ def rag_sums(
         slots=batch.slots,
         label_smoothing=label_smoothing,
         dropout_key=keys[1],
+        devices=devices,
     )
     real = batch.target != arch.generator.pad_id
     loglik = LOGLIK[variant](prior, logp, real)

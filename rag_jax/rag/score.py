@@ -14,6 +14,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from rag_jax.models.bart import Bart, BartConfig, shift_right
 
+LOGITS_BYTES = 1 << 30  # on one device; its gradient takes as much again
+
 
 def passage_scores(query: Float[Array, "B D"], vectors: Float[Array, "B K D"]) -> Float[Array, "B K"]:
     """q(x).d(z) in float32. The passage vectors are constants: gradients go to the question encoder alone."""
@@ -53,6 +55,7 @@ def answer_token_logprobs(
     slots: Int[Array, "G P W"] | None = None,
     label_smoothing: float = 0.0,
     dropout_key: Array | None = None,
+    devices: int = 1,
 ) -> Float[Array, "B K T"]:
     """log p(y_t | x, z, y_<t) of every answer token under every passage.
 
@@ -65,13 +68,15 @@ def answer_token_logprobs(
       slots: how sources are packed, see `rag_jax.models.packing`; None: a row each.
       label_smoothing: see `gold_logprobs`.
       dropout_key: turns dropout on.
+      devices: how many cut the batch by rows; with the shapes it decides in how many parts of the time axis the logits
+        are made (`time_chunks`), each again in the backward pass.
     """
     model = Bart(config)
     batch, passages, width = source.shape
-    rows = batch * passages
+    rows, length = batch * passages, targets.shape[1]
     rngs = None if dropout_key is None else {"dropout": dropout_key}
     inputs = jnp.repeat(shift_right(targets, config.decoder_start_id), passages, axis=0)
-    logits = model.apply(
+    states = model.apply(
         {"params": params},
         source.reshape(rows, width),
         source_mask.reshape(rows, width),
@@ -79,6 +84,32 @@ def answer_token_logprobs(
         dropout_key is None,
         slots,
         rngs=rngs,
+        method=model.states,
     )
-    gold = gold_logprobs(logits, jnp.repeat(targets, passages, axis=0), label_smoothing, config.vocab_size)
-    return gold.reshape(batch, passages, -1)
+    gold = jnp.repeat(targets, passages, axis=0)
+    chunks = time_chunks(rows // devices, length, config.table_rows)
+
+    def of(states: Float[Array, "R _ D"], gold: Int[Array, "R _"]) -> Float[Array, "R _"]:
+        logits = model.apply({"params": params}, states, method=model.logits)
+        return gold_logprobs(logits, gold, label_smoothing, config.vocab_size)
+
+    if chunks == 1:
+        return of(states, gold).reshape(batch, passages, length)
+    parts = [jnp.moveaxis(x.reshape(rows, chunks, -1, *x.shape[2:]), 1, 0) for x in (states, gold)]
+    logp = jax.lax.map(lambda part: jax.checkpoint(of)(*part), parts)
+    return jnp.moveaxis(logp, 0, 1).reshape(batch, passages, length)
+
+
+def time_chunks(rows: int, length: int, vocabulary: int) -> int:
+    """Into how many equal parts to cut the time axis, so that one part's float32 logits fit into LOGITS_BYTES.
+
+    1 as long as all fit: a part's logits are made again in the backward pass, and each part adds to the whole gradient
+    of the embedding table.
+
+    Args:
+      rows: (question, passage) pairs R of one device.
+      length: T.
+      vocabulary: V, padding included.
+    """
+    whole = rows * length * vocabulary * 4
+    return next((n for n in range(1, length) if length % n == 0 and whole <= n * LOGITS_BYTES), length)

@@ -95,6 +95,17 @@ class Layout:
         """Whether there is one device, so that a program needs no word on where its arrays lie."""
         return self.mesh is None or self.mesh.size == 1
 
+    @property
+    def compiler_options(self) -> dict[str, str] | None:
+        """What a program over this mesh should be compiled with.
+
+        On TPUs parameters that are cut over `data` are fetched before a product. By itself the compiler cuts a large
+        product into as many small ones as there are devices, which use the matrix units half as well.
+        """
+        if self.alone or self.mesh.devices.flat[0].platform != "tpu":
+            return None
+        return {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000"}
+
     def spec(self, path: str, shape: tuple[int, ...]) -> PartitionSpec:
         """How the array at `path` is cut."""
         cut = next((rule.cut for rule in self.rules if re.fullmatch(rule.pattern, path)), Cut())

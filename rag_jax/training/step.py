@@ -63,7 +63,7 @@ def make_train_step(
       layout: where the state lies; the batch is cut by rows over its mesh.
     """
 
-    @functools.partial(jax.jit, static_argnames="width", donate_argnums=0)
+    @functools.partial(jax.jit, static_argnames="width", donate_argnums=0, compiler_options=layout.compiler_options)
     def step(
         state: TrainState, frozen: Any, batch: Batch, width: int, resident: Resident | None = None
     ) -> tuple[TrainState, dict[str, jax.Array]]:
@@ -72,7 +72,7 @@ def make_train_step(
             with layout.rows_stay():
                 batch, _ = retrieve(resident, arch, layout.ready(encoder), batch)
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
-        settings = {"variant": variant, "width": width, "label_smoothing": label_smoothing}
+        settings = {"variant": variant, "width": width, "label_smoothing": label_smoothing, "devices": layout.parts}
 
         def sums(trainable: Any, part: Batch, key: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
             with layout.rows_stay():

@@ -2,6 +2,8 @@
 
 import functools
 import itertools
+import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 from rag_jax.models.bart import Bart, BartConfig
-from rag_jax.rag import marginal
+from rag_jax.rag import marginal, score
 from rag_jax.rag.score import answer_token_logprobs, gold_logprobs, passage_scores
 
 CONFIG = BartConfig(
@@ -127,3 +129,38 @@ def test_smoothed_gradient_on_scores_is_prior_minus_posterior_of_the_smoothed(pa
     }
     np.testing.assert_allclose(gradient, of["s"], atol=1e-6)
     assert np.abs(of["s"] - of["p"]).max() > 1e-3
+
+
+def test_time_is_cut_only_where_the_logits_would_be_too_large():
+    gib = score.LOGITS_BYTES
+    assert score.time_chunks(320, 64, 50304) == 4  # 4.1e9 bytes
+    assert score.time_chunks(20, 64, 50304) == 1
+    assert score.time_chunks(1, 8, gib // 32) == 1
+    assert score.time_chunks(1, 8, gib // 32 + 1) == 2
+    assert score.time_chunks(1, 7, gib) == 7  # no cut is equal but that into single tokens
+    assert score.time_chunks(gib, 4, gib) == 4
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_logits_made_in_parts_give_the_same_probabilities_and_gradients(params, monkeypatch, smoothing):
+    """And no array holds a vocabulary for every token: neither the logits nor what is mixed of them."""
+    targets = jnp.asarray([[3, 4, 6, 2]])
+    mask = CONFIG.pad_id != SOURCE
+
+    def total(params):
+        logp = answer_token_logprobs(params, CONFIG, SOURCE, mask, targets, label_smoothing=smoothing)
+        return marginal.token_loglik(jnp.log(jnp.asarray([[0.5, 0.3, 0.2]])), logp, targets != CONFIG.pad_id).sum()
+
+    def run():
+        compiled = jax.jit(jax.value_and_grad(total)).lower(params).compile()
+        shapes = {tuple(map(int, found.split(","))) for found in re.findall(r"f32\[([\d,]+)\]", compiled.as_text())}
+        return compiled(params), {math.prod(shape) for shape in shapes if CONFIG.table_rows in shape}
+
+    (value, gradient), sizes = run()
+    monkeypatch.setattr(score, "LOGITS_BYTES", 3 * 2 * 8 * 4)
+    (in_parts, gradient_in_parts), sizes_in_parts = run()
+    np.testing.assert_allclose(in_parts, value, rtol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradient_in_parts, gradient)
+    everything = 3 * 4 * 8  # K x T x V
+    assert everything in sizes
+    assert everything not in sizes_in_parts
