@@ -169,13 +169,13 @@ def main():
     here = found(places["one"], params, batch, vectors)
     # With cut parameters no run decodes: evaluation makes them whole, and this is the cheaper pair to compile.
     for name, hows in {"data": ("token", "thorough"), "fsdp": ("token", "fast")}.items():
-        for how, (prior, answers) in decoded(places[name], params, batch, *hows).items():
-            wanted = expected[how]
+        for how, (_, prior, answers) in decoded(places[name], params, batch, *hows).items():
+            _, wanted_prior, wanted = expected[how]
             out["decoded"][f"{name} {how}"] = {
-                "same tokens": bool((answers.tokens == wanted[1].tokens).all()),
+                "same tokens": bool((answers.tokens == wanted.tokens).all()),
                 "numbers": difference(
                     (np.exp(prior), answers.logprob, answers.posterior),
-                    (np.exp(wanted[0]), wanted[1].logprob, wanted[1].posterior),
+                    (np.exp(wanted_prior), wanted.logprob, wanted.posterior),
                 ),
                 "lengths": sorted({int(n) for n in (answers.tokens[:, 0] != 1).sum(-1)}),
             }
