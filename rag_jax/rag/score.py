@@ -87,17 +87,33 @@ def answer_token_logprobs(
         method=model.states,
     )
     gold = jnp.repeat(targets, passages, axis=0)
-    chunks = time_chunks(rows // devices, length, config.table_rows)
+    settings = {"label_smoothing": label_smoothing, "devices": devices}
+    return state_logprobs(params, config, states, gold, **settings).reshape(batch, passages, length)
 
-    def of(states: Float[Array, "R _ D"], gold: Int[Array, "R _"]) -> Float[Array, "R _"]:
+
+def state_logprobs(
+    params: Any,
+    config: BartConfig,
+    states: Float[Array, "R T D"],
+    targets: Int[Array, "R T"],
+    *,
+    label_smoothing: float = 0.0,
+    devices: int = 1,
+) -> Float[Array, "R T"]:
+    """log p of the target tokens from the decoder's states. Arguments as for `answer_token_logprobs`."""
+    rows, length = targets.shape
+    chunks = time_chunks(rows // devices, length, config.table_rows)
+    model = Bart(config)
+
+    def of(states: Float[Array, "R _ D"], targets: Int[Array, "R _"]) -> Float[Array, "R _"]:
         logits = model.apply({"params": params}, states, method=model.logits)
-        return gold_logprobs(logits, gold, label_smoothing, config.vocab_size)
+        return gold_logprobs(logits, targets, label_smoothing, config.vocab_size)
 
     if chunks == 1:
-        return of(states, gold).reshape(batch, passages, length)
-    parts = [jnp.moveaxis(x.reshape(rows, chunks, -1, *x.shape[2:]), 1, 0) for x in (states, gold)]
+        return of(states, targets)
+    parts = [jnp.moveaxis(x.reshape(rows, chunks, -1, *x.shape[2:]), 1, 0) for x in (states, targets)]
     logp = jax.lax.map(lambda part: jax.checkpoint(of)(*part), parts)
-    return jnp.moveaxis(logp, 0, 1).reshape(batch, passages, length)
+    return jnp.moveaxis(logp, 0, 1).reshape(rows, length)
 
 
 def time_chunks(rows: int, length: int, vocabulary: int) -> int:
