@@ -24,7 +24,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from rag_jax.index import DeviceSettings, abstract_index, abstract_rows, device
 from rag_jax.index.device import DeviceIndex
-from rag_jax.rag.device_retrieve import Resident, fill
+from rag_jax.rag.device_retrieve import Resident, columns, fill
 from rag_jax.rag.model import architecture
 from rag_jax.tpu.chips import CHIPS, GIB, Chip
 from rag_jax.tpu.hlo import HBM, Program, read_program
@@ -40,7 +40,7 @@ SETTINGS = {
     "int8": INT8,
     "int8 rescored": dataclasses.replace(INT8, over_retrieve=4, remainders=True),
 }
-PASSAGE_TOKENS = 128
+PASSAGE_TOKENS = 192
 MIB = 2**20
 TIME_LIMIT, MOST_MIB = 1.15, 100  # over the memory's bound; MiB a chip
 
@@ -94,13 +94,13 @@ def compile_retrieval(topology: str, settings: DeviceSettings, questions: int = 
     """As `compile_search`, and the vectors and tokens of what was found are fetched, each chip's for its questions."""
     mesh = mesh_of(topology)
     index = abstract_index(WIKIPEDIA, DIM, settings, mesh)
-    tokens = abstract_rows(WIKIPEDIA, (PASSAGE_TOKENS,), "uint16", mesh)
+    tokens = abstract_rows(WIKIPEDIA, (columns(PASSAGE_TOKENS),), "uint16", mesh)
 
     @jax.jit
     def run(resident: Resident, query: jax.Array) -> Batch:
         return fill(resident, architecture(), Batch(None, None), device.search(resident.index, query, k)[0])
 
-    compiled = run.lower(Resident(index, tokens, k), _asked(questions, mesh)).compile()
+    compiled = run.lower(Resident(index, tokens, k, PASSAGE_TOKENS), _asked(questions, mesh)).compile()
     return _read(compiled, topology, index, questions)
 
 

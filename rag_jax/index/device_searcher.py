@@ -114,12 +114,15 @@ def abstract_rows(
     return jax.ShapeDtypeStruct((total, *row), dtype, sharding=NamedSharding(mesh, PartitionSpec(axis)))
 
 
-def device_rows(table: Shaped[np.ndarray, "N *row"], mesh: Mesh | None = None, axis: str = "data") -> jax.Array:
+def device_rows(
+    table: Shaped[np.ndarray, "N P"], mesh: Mesh | None = None, axis: str = "data", columns: int | None = None
+) -> jax.Array:
     """Any rows on the device, or cut over the mesh as `device_index` cuts vectors, filled up with zeros.
 
     Args:
-      table: [N, ...]; may be memory-mapped.
+      table: [N, P]; may be memory-mapped.
       mesh, axis: see `device_index`.
+      columns: at least P, the result's; None: P.
 
     Raises:
       ValueError: the mesh has no such axis.
@@ -128,9 +131,9 @@ def device_rows(table: Shaped[np.ndarray, "N *row"], mesh: Mesh | None = None, a
     def block(first: int, rows: int) -> tuple[jax.Array]:
         parts = []
         for start in range(first, first + rows, SLICE_ROWS):
-            part = np.zeros((min(SLICE_ROWS, first + rows - start), *table.shape[1:]), table.dtype)
+            part = np.zeros((min(SLICE_ROWS, first + rows - start), columns or table.shape[1]), table.dtype)
             real = table[start : start + len(part)]
-            part[: len(real)] = real
+            part[: len(real), : table.shape[1]] = real
             parts.append(jnp.asarray(part))
         return (jnp.concatenate(parts),)
 

@@ -18,6 +18,7 @@ from rag_jax.index import device
 from rag_jax.index.device import DeviceIndex
 from rag_jax.index.fetch import fetch
 from rag_jax.models.bert import Bert
+from rag_jax.models.layers import LANES
 from rag_jax.rag.model import Architecture
 from rag_jax.types import Batch
 
@@ -28,13 +29,21 @@ class Resident:
 
     Attributes:
       index: the vectors, see `DeviceIndex`.
-      tokens: uint16 or uint32 [R,P], the passages for the generator, padded at the end; cut as the vectors are.
+      tokens: uint16 or uint32 [R,C], the passages for the generator, padded at the end; cut as the vectors are. A TPU
+        copies the whole table before it fetches a row, unless C is a multiple of LANES; see `columns`.
       k: passages a question.
+      longest: P, tokens of the longest passage.
     """
 
     index: DeviceIndex
     tokens: Any
     k: int = flax.struct.field(pytree_node=False)
+    longest: int = flax.struct.field(pytree_node=False)
+
+
+def columns(longest: int) -> int:
+    """Columns C of a resident table of tokens for passages of up to so many."""
+    return -(-longest // LANES) * LANES
 
 
 def retrieve(
@@ -62,6 +71,7 @@ def fill(resident: Resident, arch: Architecture, batch: Batch, rows: Int32[Array
     """The batch with these passages: tokens, vectors, and which places hold one."""
     found = rows >= 0
     tokens = fetch(resident.tokens, rows, resident.index.mesh, resident.index.axis).astype(jnp.int32)
+    tokens = tokens[..., : resident.longest]
     return batch.replace(
         passages=jnp.where(found[..., None], tokens, arch.generator.pad_id),
         vectors=device.fetch_vectors(resident.index, rows),

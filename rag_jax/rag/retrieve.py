@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from rag_jax.index import DeviceSearcher, DeviceSettings, Index, device_index, device_rows, embed
 from rag_jax.models.bert import Bert, BertConfig
-from rag_jax.rag.device_retrieve import Resident
+from rag_jax.rag.device_retrieve import Resident, columns
 from rag_jax.rag.source import bucket
 from rag_jax.sharding import ONE_DEVICE, Layout, first_alone, local_rows
 from rag_jax.text.hf_compat_input import RAG_FORMAT, HfFormat, hf_compat_sources
@@ -208,7 +208,8 @@ class DeviceRetriever(Retriever):
         rows = read()
         rows = rows if rows.dtype == np.uint16 else rows.view(np.uint32)
         mesh = None if layout.alone else layout.mesh
-        self.resident = Resident(device_index(index.vectors, settings, mesh), device_rows(rows, mesh), k)
+        tokens = device_rows(rows, mesh, columns=columns(rows.shape[1]))
+        self.resident = Resident(device_index(index.vectors, settings, mesh), tokens, k, rows.shape[1])
 
 
 class ClosedBook:

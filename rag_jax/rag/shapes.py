@@ -27,7 +27,7 @@ def source_width(batch: Batch, pad_id: int, most: int, resident: Resident | None
     """
     if resident is not None:
         columns = batch.source_question.shape[1]
-        return max(columns + SPECIALS, bucket(columns + resident.tokens.shape[1] + SPECIALS, 32, most))
+        return max(columns + SPECIALS, bucket(columns + resident.longest + SPECIALS, 32, most))
     if not batch.source_question.shape[1]:
         return batch.passages.shape[-1]
     longest = batch.source_question.shape[1]

@@ -53,6 +53,8 @@ def test_the_step_makes_the_batch_that_the_host_makes(made, k):
     expected, rows = make_batch(Retriever(index, tokenizers, k), *given)
     retriever = DeviceRetriever(index, tokenizers, k, DeviceSettings(recall_target=0.99))
     assert retriever.resident.tokens.dtype == jnp.uint16
+    assert retriever.resident.tokens.shape[1] == 128  # so that a TPU does not copy the table before each fetch
+    assert retriever.resident.longest == 24
     batch, nothing = make_batch(retriever, *given)
     assert nothing is None
     found, found_rows = jax.jit(retrieve, static_argnums=1)(retriever.resident, ARCH, params, batch)
@@ -123,8 +125,8 @@ def step(resident, params, batch):
     return jax.value_and_grad(loss, has_aux=True)(params)
 
 for settings in (DeviceSettings(), DeviceSettings("int8", 0.99, over_retrieve=2, remainders=True)):
-    one = Resident(device_index(vectors, settings), device_rows(tokens), 3)
-    eight = Resident(device_index(vectors, settings, mesh), device_rows(tokens, mesh), 3)
+    one = Resident(device_index(vectors, settings), device_rows(tokens, columns=9), 3, 6)
+    eight = Resident(device_index(vectors, settings, mesh), device_rows(tokens, mesh), 3, 6)
     assert len(eight.tokens.sharding.device_set) == 8 and eight.tokens.dtype == jnp.uint16
     cut = jax.tree.map(lambda x: jax.device_put(x, NamedSharding(mesh, PartitionSpec("data"))), batch)
     (loss, rows), gradient = jax.device_get(step(one, params, batch))
