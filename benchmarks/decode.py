@@ -6,7 +6,8 @@
 BART-base sizes with random weights, four beams, 20 tokens, two questions. In the cases `same` both sides read 128
 tokens; in `real` passages have the lengths of real ones, which the peer pads to 300. The peer's thorough decoding drops
 the attention mask in its search, reads the padding as text, and so may find another answer than with padding left out:
-`same_answers` is false then. Candidates are de-duplicated on both sides. The last case is K = 50 greedy with 50 candidates and shows memory.
+`same_answers` is false then. Candidates are de-duplicated on both sides. The last case is K = 50 greedy with 50
+candidates and shows memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One step of RAG-Token's beam search as a TPU would run it: compiled without a TPU, read and priced, never timed.
 
-    python benchmarks/decode_tpu.py                BART-large, K = 5, 20, 50; needs libtpu (the extra `tpu`), ~10 minutes
+    python benchmarks/decode_tpu.py                BART-large, K = 5, 20, 50; needs libtpu (extra `tpu`), ~10 minutes
     python benchmarks/decode_tpu.py --quick        two narrow layers, long sources, K = 5
 
 Eight questions on one v5e chip, four beams, sources of 256 tokens, answers of 32, bfloat16 weights. Decoding is bound
