@@ -64,17 +64,25 @@ class Advice:
 
 
 def advise(plan: Plan, memory: Memory) -> tuple[Advice, ...]:
-    """Changes that lower the peak of a step that does not fit, those that suffice first; none for one that fits."""
+    """Changes that lower the peak of a step that does not fit; none for one that fits.
+
+    Those that suffice come first, and of these the ones that need no further chips.
+    """
     if not memory.over:
         return ()
-    state = _state_cut(plan, memory)
-    index = _index_smaller(plan, memory)
-    remat = _recomputed(plan, memory)
-    alone = [*state, *index, *remat, *_fewer(plan, memory), *_more_chips(plan, memory)]
-    found = [Advice(change, after.peak, not after.over) for change, after in alone if after.peak < memory.peak]
+    here = [
+        *_state_cut(plan, memory), *_index_smaller(plan, memory), *_recomputed(plan, memory), *_fewer(plan, memory)
+    ]  # fmt: skip
+    found = _told(memory, here)
     if not any(one.enough for one in found):
         found += _together(plan, memory)
-    return tuple(sorted(found, key=lambda one: (not one.enough, one.peak)))
+    more = _told(memory, _more_chips(plan, memory))
+    return tuple(sorted(found + more, key=lambda one: (not one.enough, one in more, one.peak)))
+
+
+def _told(memory: Memory, changes: list[Change]) -> list[Advice]:
+    """Those that lower the peak."""
+    return [Advice(change, after.peak, not after.over) for change, after in changes if after.peak < memory.peak]
 
 
 Change = tuple[str, Memory]

@@ -13,13 +13,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from rag_jax.config import Config
 from rag_jax.experiment import evaluation_layout, make_layout, sizes
 from rag_jax.index import DeviceSettings, abstract_index, abstract_rows
 from rag_jax.index.device import DeviceIndex
 from rag_jax.index.manifest import MANIFEST, read_manifest
-from rag_jax.rag.device_retrieve import Resident
+from rag_jax.rag.device_retrieve import Resident, columns
 from rag_jax.rag.model import Architecture, init_params
 from rag_jax.rag.source import SPECIALS, bucket
 from rag_jax.sharding import Layout, by_rows
@@ -182,7 +183,7 @@ def index_shapes(plan: Plan, layout: Layout) -> DeviceIndex | None:
         settings = DeviceSettings(
             i.dtype or "float32", i.recall_target, over_retrieve=i.over_retrieve, remainders=i.remainders
         )
-        return abstract_index(plan.passages, plan.arch.passage_encoder.width, settings, layout.mesh)
+        return abstract_index(plan.passages, plan.arch.passage_encoder.width, settings, _mesh(layout))
     if plan.searches_from_host:
         return abstract_index(plan.passages, plan.arch.passage_encoder.width, DeviceSettings(i.dtype or "float32"))
     return None
@@ -193,8 +194,14 @@ def resident_shapes(plan: Plan, layout: Layout, k: int) -> Resident | None:
     if not plan.config.index.in_step:
         return None
     dtype = "uint16" if plan.arch.generator.vocab_size <= 1 << 16 else "uint32"
-    tokens = abstract_rows(plan.passages, (plan.config.data.max_passage_tokens,), dtype, layout.mesh)
-    return Resident(index_shapes(plan, layout), tokens, k)
+    longest = plan.config.data.max_passage_tokens
+    tokens = abstract_rows(plan.passages, (columns(longest),), dtype, _mesh(layout))
+    return Resident(index_shapes(plan, layout), tokens, k, longest)
+
+
+def _mesh(layout: Layout) -> Mesh | None:
+    """What an index is cut over."""
+    return None if layout.alone else layout.mesh
 
 
 def bytes_on_a_chip(tree: Any) -> int:

@@ -1,4 +1,4 @@
-"""`rag-jax fit`: what it counts, what it advises, what it says. Programs are compiled for one CPU device, and priced."""
+"""`rag-jax fit`: what it counts, advises and says. Programs are compiled for one CPU device, and priced for a v5e."""
 
 import json
 
@@ -20,6 +20,7 @@ from rag_jax.tpu.chips import CHIPS, GIB
 from rag_jax.tpu.topology import can_compile
 
 SMALL = {
+    "variant": "token",
     "k": 2,
     "train.batch_size": 4,
     "data.max_question_tokens": 8,
@@ -66,7 +67,7 @@ def test_the_parts_of_a_report_add_up(report):
     assert memory.parameters == trained
     assert memory.optimizer == pytest.approx(2 * trained, rel=1e-4)
     assert memory.index == 1000 * (128 + 4) + 4
-    assert memory.tokens == 1000 * 21 * 2
+    assert memory.tokens == 1000 * 128 * 2
     assert times.total == pytest.approx(times.products + times.other + sum(one.seconds for one in times.exchanges))
     assert 0 < report.retrieval_share < 1
     assert report.utilisation(times.total) * times.total * V5E.flops == pytest.approx(report.model_flops)
@@ -132,9 +133,10 @@ def test_what_does_not_fit_is_told_what_helps(fields, sizes, change):
 def test_several_changes_are_named_together_where_none_is_enough():
     plan = plan_of(index__dtype="float32", model__remat="none", train__batch_size=64)
     memory = too_large(index=40, activations=600)
-    best, *others = advise(plan, memory)
+    best, more_chips, *others = advise(plan, memory)
     assert best.enough
     assert "index.dtype=int8 with model.remat=full" in best.change
+    assert (more_chips.change, more_chips.enough) == ("64 chips", True)
     assert others
     assert not any(one.enough for one in others)
 

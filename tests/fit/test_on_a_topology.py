@@ -8,21 +8,11 @@ from typer.testing import CliRunner
 from rag_jax.cli import app
 from rag_jax.tpu.topology import can_compile
 
-pytestmark = pytest.mark.skipif(not can_compile(), reason="libtpu is not installed")
-FAST = "jax_disable_most_optimizations"
+pytestmark = [
+    pytest.mark.skipif(not can_compile(), reason="libtpu is not installed"),
+    pytest.mark.usefixtures("as_users_compile"),
+]
 TINY = "configs/world.py:train.batch_size=8,index.backend=device,index.in_step=true,index.dtype=int8"
-
-
-@pytest.fixture(autouse=True)
-def _as_users_compile(monkeypatch):
-    import jax
-
-    jax.devices("cpu")
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-    before = jax.config.read(FAST)
-    jax.config.update(FAST, False)
-    yield
-    jax.config.update(FAST, before)
 
 
 def run(*arguments, code=0):
