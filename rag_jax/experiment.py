@@ -63,14 +63,10 @@ def load_parts(config: Config) -> Parts:
       FileNotFoundError, ValueError: weights, data or sizes that do not fit, see the functions called.
     """
     m, d = config.model, config.data
-    closed = config.retriever == "none"
-    names = PARTS if has_towers(config) else ("generator",)
-    presets = {part: getattr(m, part) for part in PARTS}
-    if not m.init_from:  # random weights read with the tokenizer of 'world', and are as large if no preset is named
-        presets = {part: name or "tiny" for part, name in presets.items()}
-    if m.init_from and not closed:  # one empty passage: both variants are the same there
+    _check_given(config)
+    if m.init_from and config.retriever != "none":  # one empty passage: both variants are the same there
         check_variant(m.init_from, config.variant, m.force_variant)
-    arch = architecture(**presets, init_from=m.init_from, parts=names, dropout=m.dropout, dtype=m.dtype, remat=m.remat)
+    arch, names = sizes(config)
     tokenizers = load_tokenizers(
         m.init_from or "world",
         max_question=d.max_question_tokens,
@@ -93,6 +89,35 @@ def load_parts(config: Config) -> Parts:
         eval_questions_path=d.eval_questions_path,
     )
     return Parts(arch, tokenizers, params, params.pop("passage_encoder", None), collection)
+
+
+def sizes(config: Config) -> tuple[Architecture, tuple[str, ...]]:
+    """The sizes of a configuration's networks, and which of them it uses; no weights are read.
+
+    Raises:
+      FileNotFoundError, ValueError: see `architecture`.
+    """
+    m = config.model
+    names = PARTS if has_towers(config) else ("generator",)
+    presets = {part: getattr(m, part) for part in PARTS}
+    if not m.init_from:  # random weights read with the tokenizer of 'world', and are as large if no preset is named
+        presets = {part: name or "tiny" for part, name in presets.items()}
+    arch = architecture(**presets, init_from=m.init_from, parts=names, dropout=m.dropout, dtype=m.dtype, remat=m.remat)
+    return arch, names
+
+
+def _check_given(config: Config) -> None:
+    """Names at once what an experiment leaves to its user: weights of that size and the files to read."""
+    m, d = config.model, config.data
+    missing = []
+    if not m.init_from and any(getattr(m, part) not in ("", "tiny") for part in PARTS):
+        missing.append("config.model.init_from: random weights of these sizes have no tokenizer; give a directory")
+    if d.dataset == "files" and not d.passages_path:
+        missing.append("config.data.passages_path: data set 'files' needs passages")
+    if d.dataset == "files" and not (d.questions_path or d.eval_questions_path):
+        missing.append("config.data.questions_path: data set 'files' needs questions")
+    if missing:
+        raise ValueError("; ".join(missing))
 
 
 def passage_index(parts: Parts, directory: str | os.PathLike[str], backend: str, dtype: str = "") -> Index:
@@ -138,19 +163,20 @@ def _open_or_build(parts: Parts, directory: pathlib.Path, backend: str, dtype: s
     )
 
 
-def make_layout(config: Config, params: str = "") -> Layout:
+def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] | None = None) -> Layout:
     """The mesh over all devices, and where the configuration puts what lies on it.
 
     Args:
       config: final.
       params: instead of `config.sharding.params`.
+      devices: those to use; None = all.
 
     Raises:
       ValueError: `config.sharding.model` does not divide the devices of a host.
     """
     s = config.sharding
     rules = state_rules(params or s.params, s.optimizer)
-    return Layout(make_mesh(s.model), rules, s.min_elements)
+    return Layout(make_mesh(s.model, devices), rules, s.min_elements)
 
 
 def make_retriever(
@@ -213,6 +239,6 @@ def answer_questions(
     )
 
 
-def evaluation_layout(config: Config) -> Layout:
+def evaluation_layout(config: Config, devices: Sequence[jax.Device] | None = None) -> Layout:
     """As `make_layout`, but parameters are whole: fetching them layer by layer for every token would take longest."""
-    return make_layout(config, params="replicated")
+    return make_layout(config, "replicated", devices)

@@ -37,3 +37,16 @@ def pytest_collection_finish(session):
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def as_users_compile(monkeypatch):
+    """Compiling for a TPU without the flags that the other tests run with: libtpu ends the process at unknown ones."""
+    import jax  # here, as the environment above is read when it is first imported
+
+    jax.devices("cpu")  # has read the flags by now
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

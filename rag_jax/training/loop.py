@@ -49,13 +49,14 @@ def train(config: Config, workdir: str | os.PathLike[str], parts: Parts | None =
       NonFiniteLoss: with the number of the step.
     """
     layout = make_layout(config)
-    _check_batch(config, layout)
+    check_batch(config, layout)
     with Checkpointer(workdir, to_json(config), keep=config.train.keep_checkpoints) as checkpointer:
         parts = parts or load_parts(config)
         return _train(config, pathlib.Path(workdir), parts, checkpointer, layout)
 
 
-def _check_batch(config: Config, layout: Layout) -> None:
+def check_batch(config: Config, layout: Layout) -> None:
+    """Refuses a batch that the devices of a layout cannot share evenly, with a ValueError."""
     size, accumulate = config.train.batch_size, config.train.accumulate
     if size % (accumulate * layout.parts):
         raise ValueError(
@@ -69,7 +70,7 @@ def _train(
     config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Checkpointer, layout: Layout
 ) -> dict[str, Any]:
     o, t = config.optimizer, config.train
-    rules, optimizer = _rules_and_optimizer(config)
+    rules, optimizer = rules_and_optimizer(config)
     trainable, frozen = partition(parts.params, rules)
     if checkpointer.latest_step() is None:
         state = create_state(trainable, optimizer, layout)
@@ -137,7 +138,7 @@ def _questions(examples: Examples, step: int, config: Config, mine: Int[np.ndarr
     return examples.question[rows], examples.source_question[rows], texts, examples.target[rows], weight
 
 
-def _rules_and_optimizer(config: Config) -> tuple[tuple[Rule, ...], optax.GradientTransformation]:
+def rules_and_optimizer(config: Config) -> tuple[tuple[Rule, ...], optax.GradientTransformation]:
     """Who is trained at which rate, and by what."""
     o = config.optimizer
     rules = make_rules(
@@ -180,7 +181,7 @@ def trained_params(config: Config, workdir: str | os.PathLike[str], parts: Parts
       ConfigurationMismatch: the directory holds another configuration's checkpoints.
       FileNotFoundError: the run has no checkpoint.
     """
-    rules, optimizer = _rules_and_optimizer(config)
+    rules, optimizer = rules_and_optimizer(config)
     trainable, frozen = partition(parts.params, rules)
     layout = make_layout(config)
     with Checkpointer(workdir, to_json(config), keep=config.train.keep_checkpoints, record=False) as checkpointer:

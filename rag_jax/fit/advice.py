@@ -1,0 +1,209 @@
+"""HOST. What to change when a train step does not fit, each with what it would need then.
+
+The new peaks are estimates from the compiled one: what is cut over chips is counted anew, activations are taken to grow
+with the (question, passage) pairs that a chip has at a time, and those of full rematerialisation are arithmetic.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from rag_jax.fit.activations import estimated
+from rag_jax.fit.plan import Plan, bytes_on_a_chip, state_shapes
+from rag_jax.index.footprint import BYTES
+from rag_jax.sharding import state_rules
+
+MOST_CHIPS = 64  # times as many
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes of one chip in the train step, by what they are for.
+
+    Attributes:
+      parameters, optimizer, index, tokens: lie there all the time.
+      batch: the batch, and what tiles pad the others with.
+      activations: all that the step makes, at its peak.
+      capacity: what a program may use.
+      compiled: whether the peak is the compiler's. Else the step was far too large, and activations are arithmetic.
+    """
+
+    parameters: float
+    optimizer: float
+    index: float
+    tokens: float
+    batch: float
+    activations: float
+    capacity: float
+    compiled: bool = True
+
+    @property
+    def peak(self) -> float:
+        """All together."""
+        return self.fixed + self.activations
+
+    @property
+    def fixed(self) -> float:
+        """Without activations."""
+        return self.parameters + self.optimizer + self.index + self.tokens + self.batch
+
+    @property
+    def over(self) -> float:
+        """Bytes beyond the capacity."""
+        return max(self.peak - self.capacity, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """A change, the peak that is expected after it, and whether that is enough."""
+
+    change: str
+    peak: float
+    enough: bool
+
+
+def advise(plan: Plan, memory: Memory) -> tuple[Advice, ...]:
+    """Changes that lower the peak of a step that does not fit; none for one that fits.
+
+    Those that suffice come first, and of these the ones that need no further chips.
+    """
+    if not memory.over:
+        return ()
+    here = [
+        *_state_cut(plan, memory), *_index_smaller(plan, memory), *_recomputed(plan, memory), *_fewer(plan, memory)
+    ]  # fmt: skip
+    found = _told(memory, here)
+    if not any(one.enough for one in found):
+        found += _together(plan, memory)
+    more = _told(memory, _more_chips(plan, memory))
+    return tuple(sorted(found + more, key=lambda one: (not one.enough, one in more, one.peak)))
+
+
+def _told(memory: Memory, changes: list[Change]) -> list[Advice]:
+    """Those that lower the peak."""
+    return [Advice(change, after.peak, not after.over) for change, after in changes if after.peak < memory.peak]
+
+
+Change = tuple[str, Memory]
+"""A setting, and the memory with it."""
+
+
+def _state_cut(plan: Plan, memory: Memory) -> list[Change]:
+    if plan.config.sharding.params == "fsdp" or plan.layout.parts == 1:
+        return []
+    layout = dataclasses.replace(plan.layout, rules=state_rules("fsdp", "sharded"))
+    state, frozen = state_shapes(plan, layout)
+    after = dataclasses.replace(
+        memory, parameters=bytes_on_a_chip((state.trainable, frozen)), optimizer=bytes_on_a_chip(state.optimizer)
+    )
+    return [("sharding.params=fsdp", after)]
+
+
+def _index_smaller(plan: Plan, memory: Memory) -> list[Change]:
+    i, found = plan.config.index, []
+    if not memory.index:
+        return []
+    if i.remainders:
+        found.append(("index.remainders=false", dataclasses.replace(memory, index=memory.index / 2)))
+    dtype = i.dtype or "float32"
+    if dtype != "int8":
+        after = dataclasses.replace(memory, index=memory.index * BYTES["int8"] / BYTES[dtype])
+        found.append(("index.dtype=int8", after))
+    if plan.searches_from_host and plan.chips > 1:
+        after = dataclasses.replace(memory, index=memory.index / plan.layout.parts)
+        found.append(("index.in_step=true, which cuts the index over the chips", after))
+    after = dataclasses.replace(memory, index=0.0, tokens=0.0)
+    return [*found, ("index.backend=scann, index.in_step=false: the index in the hosts' memory", after)]
+
+
+def _recomputed(plan: Plan, memory: Memory) -> list[Change]:
+    if plan.config.model.remat == "full":
+        return []
+    less = min(estimated(plan, "full"), memory.activations)
+    return [("model.remat=full", dataclasses.replace(memory, activations=less))]
+
+
+def _fewer(plan: Plan, memory: Memory) -> list[Change]:
+    """Less at a time: more parts of a batch, fewer questions, fewer passages."""
+    t = plan.config.train
+    room, found = memory.capacity - memory.fixed, []
+    if room <= 0:
+        return []
+    share = room / memory.activations  # < 1: of the pairs that it has at a time now
+    each = t.batch_size // plan.layout.parts
+    parts = accumulations(plan, memory)
+    if parts:
+        found.append(_accumulated(plan, memory, parts))
+    fewer = math.floor(each * share) * plan.layout.parts
+    if fewer:
+        after = dataclasses.replace(memory, activations=memory.activations * fewer / t.batch_size)
+        found.append((f"train.batch_size={fewer}", after))
+    passages = math.floor(plan.config.k * share)
+    if passages:
+        after = dataclasses.replace(memory, activations=memory.activations * passages / plan.config.k)
+        found.append((f"k={passages}", after))
+    return found
+
+
+def accumulations(plan: Plan, memory: Memory) -> int:
+    """The fewest parts of a batch with which it fits, else the most that there may be; 0: there can be no more."""
+    t = plan.config.train
+    each = t.batch_size // plan.layout.parts
+    possible = [n for n in range(t.accumulate + 1, each + 1) if each % n == 0]
+    return next((n for n in possible if not _accumulated(plan, memory, n)[1].over), possible[-1] if possible else 0)
+
+
+def _accumulated(plan: Plan, memory: Memory, parts: int) -> Change:
+    now = plan.config.train.accumulate
+    gradient = memory.optimizer / 2 if now == 1 else 0.0  # the sum of the parts' gradients lies as Adam's moments do
+    after = dataclasses.replace(memory, activations=memory.activations * now / parts + gradient)
+    return f"train.accumulate={parts}", after
+
+
+def _more_chips(plan: Plan, memory: Memory) -> list[Change]:
+    """Twice, four times, ... as many chips for the same batch."""
+    c = plan.config
+    each = c.train.batch_size // plan.layout.parts // c.train.accumulate
+    times = 2
+    while times <= min(MOST_CHIPS, each):
+        after = on_more_chips(plan, memory, times)
+        if not after.over or times * 2 > min(MOST_CHIPS, each):
+            return [(f"{plan.chips * times} chips", after)]
+        times *= 2
+    return []
+
+
+def on_more_chips(plan: Plan, memory: Memory, times: int) -> Memory:
+    """The same batch over `times` as many chips: what is cut shrinks, what is whole stays."""
+    s = plan.config.sharding
+    cut = {"index": memory.index, "tokens": memory.tokens, "batch": memory.batch, "activations": memory.activations}
+    if plan.searches_from_host:
+        del cut["index"]
+    if s.params == "fsdp":
+        cut["parameters"] = memory.parameters
+    if s.params == "fsdp" or s.optimizer == "sharded":
+        cut["optimizer"] = memory.optimizer
+    return dataclasses.replace(memory, **{name: size / times for name, size in cut.items()})
+
+
+def _together(plan: Plan, memory: Memory) -> list[Advice]:
+    """All that saves memory without changing the batch, where no single change is enough."""
+    changes, after = [], memory
+    for find in (_state_cut, _index_smaller, _recomputed):
+        for change, one in find(plan, after)[:1]:
+            if one.peak < after.peak and "scann" not in change:
+                changes.append(change)
+                after = one
+    parts = accumulations(plan, after)
+    if after.over and parts:
+        change, after = _accumulated(plan, after, parts)
+        changes.append(change)
+    times = 1
+    while after.over and times < MOST_CHIPS:
+        times *= 2
+        fewer = on_more_chips(plan, after, times)
+        if not fewer.over:
+            changes.append(f"{plan.chips * times} chips")
+            after = fewer
+    return [Advice(" with ".join(changes), after.peak, not after.over)] if len(changes) > 1 else []

@@ -1,0 +1,214 @@
+"""HOST. What would lie on the chips of a slice: the shapes of everything that a configuration puts there.
+
+Sizes alone are read: those of presets or of a weights directory's model.json, and an index's count. Nothing is loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from rag_jax.config import Config
+from rag_jax.experiment import evaluation_layout, make_layout, sizes
+from rag_jax.index import DeviceSettings, abstract_index, abstract_rows
+from rag_jax.index.device import DeviceIndex
+from rag_jax.index.manifest import MANIFEST, read_manifest
+from rag_jax.rag.device_retrieve import Resident, columns
+from rag_jax.rag.model import Architecture, init_params
+from rag_jax.rag.source import SPECIALS, bucket
+from rag_jax.sharding import Layout, by_rows
+from rag_jax.tpu.chips import CHIPS, Chip
+from rag_jax.tpu.topology import devices as libtpu_devices
+from rag_jax.training.loop import check_batch, rules_and_optimizer
+from rag_jax.training.optimizer import partition
+from rag_jax.training.step import TrainState, init_state
+from rag_jax.types import Batch
+
+WIKIPEDIA = 21_015_324  # DPR's passages
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A configuration on a slice.
+
+    Attributes:
+      config: final.
+      topology: the slice's name.
+      devices: its chips.
+      chip: their figures.
+      arch: sizes of the networks.
+      names: those that are used.
+      layout: of the train step.
+      passages: how many there are.
+    """
+
+    config: Config
+    topology: str
+    devices: tuple[jax.Device, ...]
+    chip: Chip
+    arch: Architecture
+    names: tuple[str, ...]
+    layout: Layout
+    passages: int
+
+    @property
+    def chips(self) -> int:
+        """How many."""
+        return len(self.devices)
+
+    @property
+    def hosts(self) -> int:
+        """How many machines hold them."""
+        return len({device.process_index for device in self.devices})
+
+    @property
+    def searches_from_host(self) -> bool:
+        """Whether hosts search an index that lies on a chip."""
+        c = self.config
+        return c.retriever != "none" and c.index.backend == "device" and not c.index.in_step
+
+    @property
+    def evaluation(self) -> Layout:
+        """Where decoding has its parameters."""
+        return evaluation_layout(self.config, self.devices)
+
+
+def topology_devices(topology: str) -> tuple[Chip, list[jax.Device]]:
+    """The chips of a topology such as 'v5e:4x4', and their figures.
+
+    Raises:
+      ValueError: libtpu is not installed or does not know the name, or there are no figures of such chips.
+    """
+    kind = topology.partition(":")[0]
+    if kind not in CHIPS:
+        raise ValueError(f"{topology}: no figures of chips {kind!r}; there are {', '.join(CHIPS)}, as in v5e:4x4")
+    try:
+        return CHIPS[kind], libtpu_devices(topology)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+
+
+def make_plan(
+    config: Config, topology: str, devices: Sequence[jax.Device], chip: Chip, passages: int | None = None
+) -> Plan:
+    """Lays a configuration out.
+
+    Args:
+      config: final.
+      topology: the name to show.
+      devices: to compile for.
+      chip: what to price with.
+      passages: None: as the manifest of `config.index.directory` says; without one, Wikipedia's.
+
+    Raises:
+      FileNotFoundError, ValueError: unknown sizes, or devices that cannot share a batch or a layer evenly.
+    """
+    arch, names = sizes(config)
+    layout = make_layout(config, devices=devices)
+    check_batch(config, layout)
+    if passages is None:
+        directory = pathlib.Path(config.index.directory)
+        there = config.index.directory and (directory / MANIFEST).is_file()
+        passages = read_manifest(directory).count if there else WIKIPEDIA
+    return Plan(config, topology, tuple(devices), chip, arch, names, layout, passages)
+
+
+def params_shapes(plan: Plan) -> dict[str, Any]:
+    """The parameters that training starts from, as shapes: the passage encoder stays with the index."""
+    shapes = jax.eval_shape(lambda: init_params(plan.arch, jax.random.key(0)))
+    return {name: shapes[name] for name in plan.names if name != "passage_encoder"}
+
+
+def state_shapes(plan: Plan, layout: Layout | None = None) -> tuple[TrainState, dict[str, Any]]:
+    """The training state and the frozen parameters, as shapes that say where they lie."""
+    layout = layout or plan.layout
+    rules, optimizer = rules_and_optimizer(plan.config)
+    trainable, frozen = partition(params_shapes(plan), rules)
+    state = jax.eval_shape(lambda tree: init_state(tree, optimizer), trainable)
+    return layout.abstract(state), layout.abstract(frozen)
+
+
+def source_width(plan: Plan) -> int:
+    """S: room for the longest question and passage, at most `config.data.max_source_tokens`."""
+    d = plan.config.data
+    passage = passage_columns(plan)
+    if d.hf_compat_input:
+        return d.max_source_tokens
+    longest = d.max_question_tokens + SPECIALS
+    return max(longest, bucket(longest + passage, 32, d.max_source_tokens))
+
+
+def passage_columns(plan: Plan) -> int:
+    """P; in closed book there is one empty passage of padding."""
+    d = plan.config.data
+    if d.hf_compat_input:
+        return d.max_source_tokens
+    return 1 if plan.config.retriever == "none" else d.max_passage_tokens
+
+
+def batch_shapes(plan: Plan, layout: Layout, questions: int, k: int, training: bool) -> Batch:
+    """A batch as the step or the decoder is given it, at its longest; sources are not packed."""
+    c, d = plan.config, plan.config.data
+    rows = by_rows(layout.mesh)
+
+    def like(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((questions, *shape), dtype, sharding=rows)
+
+    asked = like(d.max_question_tokens), like(0 if d.hf_compat_input else d.max_question_tokens)
+    batch = Batch(*asked)
+    if not c.index.in_step:
+        words = c.retriever != "none" and c.index.backend == "bm25"
+        batch = batch.replace(
+            passages=like(k, passage_columns(plan)),
+            vectors=like(k, 0 if words else plan.arch.passage_encoder.width, dtype=jnp.float32),
+            valid=like(k, dtype=bool),
+            scores=like(k, dtype=jnp.float32) if words else None,
+        )
+    if training:
+        batch = batch.replace(target=like(d.max_target_tokens), weight=like(dtype=jnp.float32))
+    return batch
+
+
+def index_shapes(plan: Plan, layout: Layout) -> DeviceIndex | None:
+    """The index on the chips: cut over them for a step that retrieves, whole on one for searches from a host."""
+    i = plan.config.index
+    if i.in_step:
+        settings = DeviceSettings(
+            i.dtype or "float32", i.recall_target, over_retrieve=i.over_retrieve, remainders=i.remainders
+        )
+        return abstract_index(plan.passages, plan.arch.passage_encoder.width, settings, _mesh(layout))
+    if plan.searches_from_host:
+        return abstract_index(plan.passages, plan.arch.passage_encoder.width, DeviceSettings(i.dtype or "float32"))
+    return None
+
+
+def resident_shapes(plan: Plan, layout: Layout, k: int) -> Resident | None:
+    """What a step that retrieves reads: vectors and tokens; None for one that does not."""
+    if not plan.config.index.in_step:
+        return None
+    dtype = "uint16" if plan.arch.generator.vocab_size <= 1 << 16 else "uint32"
+    longest = plan.config.data.max_passage_tokens
+    tokens = abstract_rows(plan.passages, (columns(longest),), dtype, _mesh(layout))
+    return Resident(index_shapes(plan, layout), tokens, k, longest)
+
+
+def _mesh(layout: Layout) -> Mesh | None:
+    """What an index is cut over."""
+    return None if layout.alone else layout.mesh
+
+
+def bytes_on_a_chip(tree: Any) -> int:
+    """Bytes of one device's parts of some shapes, without the padding of tiles."""
+
+    def one(leaf: Any) -> int:
+        shape = leaf.shape if leaf.sharding is None else leaf.sharding.shard_shape(leaf.shape)
+        return math.prod(shape) * jnp.dtype(leaf.dtype).itemsize
+
+    return sum(one(leaf) for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,169 @@
+"""HOST. A report as text for people, and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rag_jax.fit.report import Part, Report, Times
+from rag_jax.tpu.chips import GIB
+
+ESTIMATE = "AOT estimate, never compared with a chip"
+
+
+def to_text(report: Report) -> str:
+    """Lines of at most 120 characters."""
+    step, lines = report.step, _head(report)
+    lines += ["", "Train step, GiB of HBM a chip"]
+    lines += [f"  {name:<24}{size / GIB:>9.2f}" for name, size in _sizes(report).items()]
+    lines += [f"  {'peak':<24}{step.peak / GIB:>9.2f}  of {step.capacity / GIB:.2f}{_beyond(step)}"]
+    if step.refusal:
+        lines += [f"  {step.refusal}"]
+    if step.times:
+        lines += ["", f"Train step, ms ({ESTIMATE})", *_times(step.times), *_speed(report, step.times)]
+        lines += [f"  bound by {report.bound}"]
+    lines += ["", *_retrieval(report), *_decode(report)] if report.whole else []
+    if report.advice:
+        lines += ["", "What would make the train step fit, with about what peak, GiB"]
+        lines += [_advice(one.change, one.peak, one.enough) for one in report.advice]
+    return "\n".join(lines)
+
+
+def _head(report: Report) -> list[str]:
+    plan, c = report.plan, report.plan.config
+    chips = f"{plan.topology}, {plan.chips} chip" + "s" * (plan.chips > 1)
+    verdict = f"fits {chips}" if report.fits else f"does not fit {chips}"
+    if report.step.over:
+        about = "" if report.memory.compiled else "about "
+        verdict += f": the train step is {about}{report.step.over / GIB:.2f} GiB over"
+    where = "in the step" if c.index.in_step else f"by the hosts ({c.index.backend})"
+    found = "closed book" if c.retriever == "none" else f"{plan.passages:,} passages found {where}, k={c.k}"
+    sizes = f"{c.train.batch_size} questions a step, sources of {report.width} tokens, answers of "
+    sizes += f"{c.data.max_target_tokens}; {c.model.dtype}, parameters {c.sharding.params}, remat={c.model.remat}"
+    parts = f", accumulate={c.train.accumulate}" if c.train.accumulate > 1 else ""
+    lines = [verdict, found, sizes + parts]
+    if c.recipe != "rag":
+        lines.append(f"recipe {c.recipe} trains by other steps; these are the RAG's with its sizes")
+    return lines
+
+
+def _sizes(report: Report) -> dict[str, float]:
+    m = report.memory
+    return {
+        "parameters": m.parameters,
+        "optimiser state": m.optimizer,
+        "index": m.index,
+        "passage tokens": m.tokens,
+        "batch, padding of tiles": m.batch,
+        "activations": m.activations,
+    }
+
+
+def _beyond(part: Part) -> str:
+    return f", {part.over / GIB:.2f} over" if part.over else ""
+
+
+def _times(times: Times) -> list[str]:
+    lines = [
+        f"  {'matrix products':<24}{times.products * 1e3:>9.2f}  {times.flops / 1e12:.3g} TFLOP",
+        f"  {'other work, by memory':<24}{times.other * 1e3:>9.2f}  {times.hbm_bytes / 1e9:.3g} GB with the products'",
+        f"  {'together':<24}{times.on_chip * 1e3:>9.2f}",
+    ]
+    lines += [
+        f"  {one.operation:<24}{one.seconds * 1e3:>9.2f}  {one.count} exchanges, {one.bytes / 1e6:,.0f} MB"
+        for one in times.exchanges
+    ]
+    if times.exchanges:
+        lines += [f"  {'without overlap':<24}{times.total * 1e3:>9.2f}"]
+    if times.loops_counted_once:
+        lines += [f"  loops that end on their data, counted once: {times.loops_counted_once}"]
+    return lines
+
+
+def _speed(report: Report, times: Times) -> list[str]:
+    questions = report.plan.config.train.batch_size
+    return [
+        f"  model: {report.model_flops / 1e12:.3g} TFLOP without recomputation, utilisation "
+        f"{report.utilisation(times.on_chip):.2f} with exchanges behind other work, "
+        f"{report.utilisation(times.total):.2f} without overlap",
+        f"  {questions / times.total:,.0f} to {questions / times.on_chip:,.0f} questions a second; "
+        f"{times.host_transfers} transfers to the host",
+    ]
+
+
+def _retrieval(report: Report) -> list[str]:
+    part, c = report.retrieval, report.plan.config
+    if part is None:
+        return ["Retrieval: none" if c.retriever == "none" else "Retrieval: by the hosts, in none of these figures"]
+    if part.times is None:
+        return [f"Retrieval does not fit: {part.refusal}"]
+    share = f", {report.retrieval_share:.1%} of the step" if report.retrieval_share is not None else ""
+    return [
+        f"Retrieval alone: {part.times.total * 1e3:.2f} ms, {part.times.exchanging * 1e3:.2f} of it exchanges{share}; "
+        f"peak {part.peak / GIB:.2f} GiB{_beyond(part)}"
+    ]
+
+
+def _decode(report: Report) -> list[str]:
+    part, c = report.decode, report.plan.config
+    if part is None:
+        return []
+    if part.times is None:
+        return [f"Decoding does not fit: {part.refusal}"]
+    kind = "RAG-Token" if c.variant == "token" else f"RAG-Sequence, {c.eval.decoding}"
+    lines = [
+        f"Decoding ({kind}): {report.decoded} questions, k={c.eval.k}, beams={c.eval.beams}: "
+        f"{part.times.total * 1e3:.1f} ms if all answers are longest; peak {part.peak / GIB:.2f} GiB{_beyond(part)}"
+    ]
+    if report.token:
+        lines.append(
+            f"  a token of all {report.token.total * 1e3:.3f} ms, {report.token.hbm_bytes / 1e9:.3g} GB of memory"
+        )
+    if part.times.loops_counted_once:
+        lines.append("  scoring the candidates ends on its data, and is counted as one pass")
+    return lines
+
+
+def _advice(change: str, peak: float, enough: bool) -> str:
+    return f"  {peak / GIB:>9.2f}  {change}{'' if enough else ' (not enough alone)'}"
+
+
+def to_dict(report: Report) -> dict[str, Any]:
+    """The report as JSON's types; bytes and seconds, without units of people."""
+    plan, step = report.plan, report.step
+    times = step.times
+    return {
+        "fits": report.fits,
+        "topology": plan.topology,
+        "chips": plan.chips,
+        "passages": plan.passages,
+        "source_width": report.width,
+        "memory": dataclasses.asdict(report.memory) | {"peak": report.memory.peak, "over": report.memory.over},
+        "step": _part(step),
+        "model_flops": report.model_flops,
+        "utilisation": None if times is None else report.utilisation(times.on_chip),
+        "utilisation_without_overlap": None if times is None else report.utilisation(times.total),
+        "bound": report.bound,
+        "retrieval": report.retrieval and _part(report.retrieval),
+        "retrieval_share": report.retrieval_share,
+        "decode": report.decode and _part(report.decode) | {"questions": report.decoded},
+        "token": report.token and _times_dict(report.token),
+        "advice": [dataclasses.asdict(one) for one in report.advice],
+        "estimate": ESTIMATE,
+    }
+
+
+def _part(part: Part) -> dict[str, Any]:
+    return {
+        "peak": part.peak,
+        "capacity": part.capacity,
+        "over": part.over,
+        "refusal": part.refusal,
+        "compile_seconds": part.compile_seconds,
+        "times": None if part.times is None else _times_dict(part.times),
+    }
+
+
+def _times_dict(times: Times) -> dict[str, Any]:
+    sums = {"on_chip": times.on_chip, "exchanging": times.exchanging, "total": times.total}
+    return dataclasses.asdict(times) | sums

@@ -1,0 +1,47 @@
+"""`rag-jax fit` for chips that are not here. It needs libtpu."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rag_jax.cli import app
+from rag_jax.tpu.topology import can_compile
+
+pytestmark = [
+    pytest.mark.skipif(not can_compile(), reason="libtpu is not installed"),
+    pytest.mark.usefixtures("as_users_compile"),
+]
+TINY = "configs/world.py:train.batch_size=8,index.backend=device,index.in_step=true,index.dtype=int8"
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, ["fit", *arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_a_tiny_model_fits_four_chips():
+    found = json.loads(run(f"--config={TINY}", "--topology=v5e:2x2", "--passages=4096", "--step-only", "--json").stdout)
+    assert found["fits"]
+    assert found["memory"]["over"] == 0
+    assert found["step"]["times"]["host_transfers"] == 0
+    assert {one["operation"] for one in found["step"]["times"]["exchanges"]} <= {"all-reduce", "all-gather"}
+    assert found["memory"]["index"] == 1024 * (128 + 4) + 4
+
+
+def test_a_batch_that_the_chips_do_not_divide_is_an_error():
+    assert (
+        "multiple of 4" in run(f"--config={TINY}", "--config.train.batch_size=6", "--topology=v5e:2x2", code=1).stderr
+    )
+
+
+def test_an_unknown_topology_is_an_error():
+    assert "v5e:7x7x7: libtpu has no such topology" in run(f"--config={TINY}", "--topology=v5e:7x7x7", code=1).stderr
+
+
+def test_nothing_is_compiled_for_a_hopeless_case():
+    fields = "k=100,train.batch_size=1024"
+    result = run(f"--config=configs/nq.py:{fields}", "--topology=v5e:2x2", "--step-only", code=1)
+    assert "does not fit v5e:2x2" in result.stdout
+    assert "train.accumulate=" in result.stdout
