@@ -1,4 +1,4 @@
-"""HOST. What to change when a train step does not fit, each with what it would need then.
+"""HOST. What to change when a train step or decoding does not fit, each with what it would need then.
 
 The new peaks are estimates from the compiled one: what is cut over chips is counted anew, activations are taken to grow
 with the (question, passage) pairs that a chip has at a time, and those of full rematerialisation are arithmetic.
@@ -10,11 +10,12 @@ import dataclasses
 import math
 
 from rag_jax.fit.activations import estimated
-from rag_jax.fit.plan import Plan, bytes_on_a_chip, state_shapes
+from rag_jax.fit.plan import Plan, bytes_on_a_chip, params_shapes, resident_shapes, state_shapes
 from rag_jax.index.footprint import BYTES
 from rag_jax.sharding import state_rules
 
 MOST_CHIPS = 64  # times as many
+WORTH_TELLING = 0.02  # of the bytes beyond the capacity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +82,9 @@ def advise(plan: Plan, memory: Memory) -> tuple[Advice, ...]:
 
 
 def _told(memory: Memory, changes: list[Change]) -> list[Advice]:
-    """Those that lower the peak."""
-    return [Advice(change, after.peak, not after.over) for change, after in changes if after.peak < memory.peak]
+    """Those that save a part of what is too much that is worth a line."""
+    least = memory.peak - WORTH_TELLING * memory.over
+    return [Advice(change, after.peak, not after.over) for change, after in changes if after.peak <= least]
 
 
 Change = tuple[str, Memory]
@@ -207,3 +209,23 @@ def _together(plan: Plan, memory: Memory) -> list[Advice]:
             changes.append(f"{plan.chips * times} chips")
             after = fewer
     return [Advice(" with ".join(changes), after.peak, not after.over)] if len(changes) > 1 else []
+
+
+def advise_decoding(plan: Plan, peak: float) -> tuple[Advice, ...]:
+    """Smaller batches of questions, or fewer passages, for a decoding that needs `peak` bytes, if that is too much."""
+    layout, e, capacity = plan.evaluation, plan.config.eval, plan.chip.usable_bytes
+    lying = (layout.abstract(params_shapes(plan)), resident_shapes(plan, layout, e.k))
+    fixed = bytes_on_a_chip(lying)
+    made, room = peak - fixed, capacity - fixed
+    if peak <= capacity or room <= 0:
+        return ()
+    each = -(-e.batch_size // layout.parts)
+    found = []
+    if fewer := math.floor(each * room / made):
+        found.append((f"eval.batch_size={fewer * layout.parts}", fixed + made * fewer / each))
+    if passages := math.floor(e.k * room / made):
+        found.append((f"eval.k={passages}", fixed + made * passages / e.k))
+    if not found and (passages := math.floor(e.k * each * room / made)):
+        both = f"eval.batch_size={layout.parts} with eval.k={passages}"
+        found.append((both, fixed + made * passages / e.k / each))
+    return tuple(Advice(change, after, True) for change, after in found)

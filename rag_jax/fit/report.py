@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from rag_jax.fit import programs
 from rag_jax.fit.activations import estimated, layer_inputs
-from rag_jax.fit.advice import Advice, Memory, advise
+from rag_jax.fit.advice import Advice, Memory, advise, advise_decoding
 from rag_jax.fit.model_flops import model_flops
 from rag_jax.fit.plan import Plan, bytes_on_a_chip, index_shapes, resident_shapes, source_width, state_shapes
 from rag_jax.fit.programs import Program
@@ -102,7 +102,8 @@ class Report:
       token: one token of it.
       decoded: questions of that batch.
       bound: what takes most of the step.
-      advice: what would make it fit; empty where it does.
+      advice: what would make the step fit; empty where it does.
+      decode_advice: the same for decoding.
     """
 
     plan: Plan
@@ -117,6 +118,7 @@ class Report:
     decoded: int
     bound: str
     advice: tuple[Advice, ...]
+    decode_advice: tuple[Advice, ...]
 
     @property
     def fits(self) -> bool:
@@ -174,6 +176,7 @@ def make_report(plan: Plan, whole: bool = True, progress: Callable[[str], None] 
         programs.decoded_questions(plan),
         bound_of(part.times, plan.chip),
         advise(plan, memory),
+        advise_decoding(plan, decoding.peak) if decoding else (),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from rag_jax.fit.advice import Advice
 from rag_jax.fit.report import Part, Report, Times
 from rag_jax.tpu.chips import GIB
 
@@ -17,7 +18,7 @@ def to_text(report: Report) -> str:
     lines += ["", "Train step, GiB of HBM a chip"]
     lines += [f"  {name:<24}{size / GIB:>9.2f}" for name, size in _sizes(report).items()]
     lines += [f"  {'peak':<24}{step.peak / GIB:>9.2f}  of {step.capacity / GIB:.2f}{_beyond(step)}"]
-    if step.refusal:
+    if step.refusal and not (report.memory.compiled and step.over):  # a compiler's number says more than its words
         lines += [f"  {step.refusal}"]
     if step.times:
         lines += ["", f"Train step, ms ({ESTIMATE})", *_times(step.times), *_speed(report, step.times)]
@@ -25,7 +26,7 @@ def to_text(report: Report) -> str:
     lines += ["", *_retrieval(report), *_decode(report)] if report.whole else []
     if report.advice:
         lines += ["", "What would make the train step fit, with about what peak, GiB"]
-        lines += [_advice(one.change, one.peak, one.enough) for one in report.advice]
+        lines += [_advice(one) for one in report.advice]
     return "\n".join(lines)
 
 
@@ -37,7 +38,8 @@ def _head(report: Report) -> list[str]:
         about = "" if report.memory.compiled else "about "
         verdict += f": the train step is {about}{report.step.over / GIB:.2f} GiB over"
     where = "in the step" if c.index.in_step else f"by the hosts ({c.index.backend})"
-    found = "closed book" if c.retriever == "none" else f"{plan.passages:,} passages found {where}, k={c.k}"
+    count = f"{plan.passages:,} passages" if c.index.in_step or plan.searches_from_host else "passages"
+    found = "closed book" if c.retriever == "none" else f"{count} found {where}, k={c.k}"
     sizes = f"{c.train.batch_size} questions a step, sources of {report.width} tokens, answers of "
     sizes += f"{c.data.max_target_tokens}; {c.model.dtype}, parameters {c.sharding.params}, remat={c.model.remat}"
     parts = f", accumulate={c.train.accumulate}" if c.train.accumulate > 1 else ""
@@ -67,7 +69,7 @@ def _times(times: Times) -> list[str]:
     lines = [
         f"  {'matrix products':<24}{times.products * 1e3:>9.2f}  {times.flops / 1e12:.3g} TFLOP",
         f"  {'other work, by memory':<24}{times.other * 1e3:>9.2f}  {times.hbm_bytes / 1e9:.3g} GB with the products'",
-        f"  {'together':<24}{times.on_chip * 1e3:>9.2f}",
+        f"  {'on the chip':<24}{times.on_chip * 1e3:>9.2f}",
     ]
     lines += [
         f"  {one.operation:<24}{one.seconds * 1e3:>9.2f}  {one.count} exchanges, {one.bytes / 1e6:,.0f} MB"
@@ -96,7 +98,7 @@ def _retrieval(report: Report) -> list[str]:
     if part is None:
         return ["Retrieval: none" if c.retriever == "none" else "Retrieval: by the hosts, in none of these figures"]
     if part.times is None:
-        return [f"Retrieval does not fit: {part.refusal}"]
+        return [_refused("Retrieval", part)]
     share = f", {report.retrieval_share:.1%} of the step" if report.retrieval_share is not None else ""
     return [
         f"Retrieval alone: {part.times.total * 1e3:.2f} ms, {part.times.exchanging * 1e3:.2f} of it exchanges{share}; "
@@ -109,7 +111,7 @@ def _decode(report: Report) -> list[str]:
     if part is None:
         return []
     if part.times is None:
-        return [f"Decoding does not fit: {part.refusal}"]
+        return [_refused("Decoding", part), *(_advice(one) for one in report.decode_advice)]
     kind = "RAG-Token" if c.variant == "token" else f"RAG-Sequence, {c.eval.decoding}"
     lines = [
         f"Decoding ({kind}): {report.decoded} questions, k={c.eval.k}, beams={c.eval.beams}: "
@@ -117,15 +119,21 @@ def _decode(report: Report) -> list[str]:
     ]
     if report.token:
         lines.append(
-            f"  a token of all {report.token.total * 1e3:.3f} ms, {report.token.hbm_bytes / 1e9:.3g} GB of memory"
+            f"  one token of them {report.token.total * 1e3:.3f} ms, {report.token.hbm_bytes / 1e6:,.1f} MB moved"
         )
     if part.times.loops_counted_once:
-        lines.append("  scoring the candidates ends on its data, and is counted as one pass")
-    return lines
+        lines.append("  scoring of candidates, which ends on its data, is counted as one pass")
+    return [*lines, *(_advice(one) for one in report.decode_advice)]
 
 
-def _advice(change: str, peak: float, enough: bool) -> str:
-    return f"  {peak / GIB:>9.2f}  {change}{'' if enough else ' (not enough alone)'}"
+def _refused(name: str, part: Part) -> str:
+    if not part.peak:
+        return f"{name} does not fit: {part.refusal}"
+    return f"{name} does not fit: peak {part.peak / GIB:.2f} GiB of {part.capacity / GIB:.2f}{_beyond(part)}"
+
+
+def _advice(one: Advice) -> str:
+    return f"  {one.peak / GIB:>9.2f}  {one.change}{'' if one.enough else ' (not enough alone)'}"
 
 
 def to_dict(report: Report) -> dict[str, Any]:
@@ -149,6 +157,7 @@ def to_dict(report: Report) -> dict[str, Any]:
         "decode": report.decode and _part(report.decode) | {"questions": report.decoded},
         "token": report.token and _times_dict(report.token),
         "advice": [dataclasses.asdict(one) for one in report.advice],
+        "decode_advice": [dataclasses.asdict(one) for one in report.decode_advice],
         "estimate": ESTIMATE,
     }
 

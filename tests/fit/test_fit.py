@@ -11,7 +11,7 @@ from rag_jax import config as rag_config
 from rag_jax.cli import app
 from rag_jax.fit import WIKIPEDIA, make_plan, make_report, to_dict, to_text
 from rag_jax.fit.activations import layer_inputs
-from rag_jax.fit.advice import Memory, advise
+from rag_jax.fit.advice import Memory, advise, advise_decoding
 from rag_jax.fit.model_flops import forward_flops, model_flops
 from rag_jax.fit.plan import batch_shapes, params_shapes
 from rag_jax.fit.programs import needed
@@ -139,6 +139,15 @@ def test_several_changes_are_named_together_where_none_is_enough():
     assert (more_chips.change, more_chips.enough) == ("64 chips", True)
     assert others
     assert not any(one.enough for one in others)
+
+
+def test_decoding_that_does_not_fit_is_told_how_many_questions_and_passages_would():
+    plan = plan_of(eval__k=8, eval__batch_size=8)
+    assert {one.change for one in advise_decoding(plan, 60 * GIB)} == {"eval.batch_size=2", "eval.k=2"}
+    (both,) = advise_decoding(plan, 300 * GIB)
+    assert both.change == "eval.batch_size=1 with eval.k=3"
+    assert both.peak <= V5E.usable_bytes
+    assert not advise_decoding(plan, 10 * GIB)
 
 
 def test_a_step_that_fits_gets_no_advice():
