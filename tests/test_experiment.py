@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from configs import nq
 from rag_jax import config as rag_config
 from rag_jax.experiment import load_parts, make_retriever, passage_index
 from rag_jax.text.world_facts import world_passages, world_questions
@@ -78,3 +79,9 @@ def test_with_bm25_the_generator_alone_is_trained_and_no_tower_is_loaded(values,
 def test_a_dtype_where_there_is_no_choice_is_refused(values, backend):
     with pytest.raises(rag_config.ConfigError, match=r"config\.index\.dtype: .* has no choice of dtype"):
         final(values, **{"index.backend": backend, "index.dtype": "int8"})
+
+
+def test_natural_questions_without_data_or_weights_names_what_to_give():
+    config = rag_config.finalise(nq.get_config("variant=token"))
+    with pytest.raises(ValueError, match=r"model\.init_from.*data\.passages_path.*data\.questions_path"):
+        load_parts(config)
