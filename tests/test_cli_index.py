@@ -69,7 +69,12 @@ def test_an_index_of_vectors_remembers_its_weights(tmp_path, source):
     assert "recall 1.000" in result.stdout
     manifest = open_index(index).manifest
     assert manifest.made_with == {"weights": "world", "max_passage_tokens": 128}
-    assert manifest.parameters == {"dtype": "int8", "recall_target": None}
+    assert manifest.parameters == {
+        "dtype": "int8",
+        "recall_target": None,
+        "over_retrieve": 1,
+        "remainders": False,
+    }
     found = hits(index, "Where does rain fall?", "-k", 9)
     assert len(found) == 3
     assert [hit["score"] for hit in found] == sorted((hit["score"] for hit in found), reverse=True)

@@ -56,6 +56,7 @@ def device_index(
     settings: DeviceSettings | None = None,
     mesh: Mesh | None = None,
     axis: str = "data",
+    checked: bool = False,
 ) -> DeviceIndex:
     """The vectors on the default device, or cut by rows over one axis of a mesh.
 
@@ -66,13 +67,15 @@ def device_index(
       settings: float32 and exact when None.
       mesh: None for one device.
       axis: the axis of the mesh that cuts the rows; other axes hold copies.
+      checked: the vectors are known to be finite; of 21 million another look costs minutes.
 
     Raises:
       ValueError: settings or vectors that cannot be used, or an axis that the mesh does not have.
     """
     settings = settings or DeviceSettings()
     settings.check()
-    check_vectors(vectors)
+    if not checked:
+        check_vectors(vectors)
     count = len(vectors)
     blocks = _on_devices(lambda first, rows: _block(vectors, first, rows, settings), count, mesh, axis)
     number = jnp.int32(count) if mesh is None else jax.device_put(np.int32(count), NamedSharding(mesh, _WHOLE))
@@ -201,8 +204,9 @@ class DeviceSearcher:
     ):
         self.settings = settings or DeviceSettings()
         self.settings.check()
+        check_vectors(vectors)
         self.count, self.dim = vectors.shape
-        self._place = functools.partial(device_index, vectors, self.settings, mesh, axis)
+        self._place = functools.partial(device_index, vectors, self.settings, mesh, axis, checked=True)
         self._search = jax.jit(device.search, static_argnames="k")
 
     @functools.cached_property

@@ -209,7 +209,7 @@ class DeviceRetriever(Retriever):
         rows = rows if rows.dtype == np.uint16 else rows.view(np.uint32)
         mesh = None if layout.alone else layout.mesh
         tokens = device_rows(rows, mesh, columns=columns(rows.shape[1]))
-        self.resident = Resident(device_index(index.vectors, settings, mesh), tokens, k, rows.shape[1])
+        self.resident = Resident(device_index(index.vectors, settings, mesh, checked=True), tokens, k, rows.shape[1])
 
 
 class ClosedBook:
