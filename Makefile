@@ -4,11 +4,11 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 WORLD := runs/world
 
-.PHONY: help demo test lint clean
+.PHONY: help demo test test-slow lint clean
 
 help:
 	@echo "make demo    train RAG-Sequence, RAG-Token and a closed-book model, evaluate them into $(WORLD)/metrics.json"
-	@echo "make test    run the tests"
+	@echo "make test    run the tests; make test-slow runs those of several processes"
 	@echo "make lint    run ruff's checks"
 	@echo "make clean   remove $(VENV), build products and caches (never runs/)"
 
@@ -22,6 +22,10 @@ demo: $(VENV)/installed-base
 # programs and trained models. Each process takes about 2 GB, hence no more than four.
 test: $(VENV)/installed-test,parity
 	$(PYTHON) -m pytest -q --numprocesses=logical --maxprocesses=4 --dist=loadfile
+
+# Whole runs over several devices and processes, which would take the tests past a quarter of an hour.
+test-slow: $(VENV)/installed-test,parity
+	$(PYTHON) -m pytest -q -m slow --numprocesses=1
 
 lint: $(VENV)/installed-dev
 	$(PYTHON) -m ruff check .

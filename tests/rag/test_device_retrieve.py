@@ -139,6 +139,7 @@ print("same")
 """
 
 
+@pytest.mark.slow
 def test_eight_devices_give_the_loss_and_gradient_of_one():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -12,6 +12,7 @@ import pytest
 from rag_jax.text.world_facts import world_passages, world_questions
 from rag_jax.training.metrics import read_metrics
 
+pytestmark = pytest.mark.slow
 SCRIPT = pathlib.Path(__file__).parent / "whole_run.py"
 ROOT = str(SCRIPT.parents[2])
 PASSAGES = 24

@@ -253,6 +253,7 @@ def test_evaluation_with_changed_settings_leaves_the_runs_record_alone(files, wh
     assert (workdir / "config.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_run_that_retrieves_inside_its_step_is_the_same_run(files, tmp_path):
     losses, answers = [], []
     for name, more in (("exact", {}), ("device", {"index__in_step": True, "index__recall_target": 0.99})):
