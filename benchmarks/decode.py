@@ -12,7 +12,6 @@ candidates and shows memory.
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import resource
@@ -22,8 +21,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from peer import PAD, PEER_WIDTH, SIZES, make_peer, real_lengths, show, sources
-from sides import alternate, launch, serve
+from peer import PAD, PEER_WIDTH, SIZES, arguments, bucketed, make_peer, real_lengths, run_sides, show, sources
+from sides import serve
 
 QUESTIONS, BEAMS, TOKENS, SAME_WIDTH = 2, 4, 20, 128
 CASES = [("token", 5, "same"), ("thorough", 5, "same"), ("thorough", 10, "same"),
@@ -64,15 +63,11 @@ def our_step(job: dict[str, Any]) -> Callable[[], Any]:
     from rag_jax.rag.decode import decode_sequence, decode_token
     from rag_jax.rag.marginal import log_prior
     from rag_jax.rag.rules import DecodeOptions
-    from rag_jax.rag.shapes import packed
-    from rag_jax.rag.source import bucket
-    from rag_jax.types import Batch
 
     rag = hf.load_rag(job["weights"], "token" if job["variant"] == "token" else "sequence")
     config, params = rag.generator, rag.params["generator"]
     ids = sources(job["lengths"], (QUESTIONS, job["passages"]), config.vocab_size)
-    width = min(bucket(int((ids != PAD).sum(-1).max()), 32), PEER_WIDTH)  # of the longest of this batch
-    batch = packed(Batch(None, np.zeros((QUESTIONS, 0), int), ids[..., :width], None, None), PAD, width)
+    batch, _ = bucketed(ids)
     ids, slots = jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), (batch.passages, batch.slots))
     options = DecodeOptions(max_new_tokens=TOKENS, min_new_tokens=TOKENS, num_beams=job["beams"])
     function = decode_token if job["variant"] == "token" else decode_sequence
@@ -94,23 +89,9 @@ def work(side: str, job: dict[str, Any]) -> None:
     serve(step, tell)
 
 
-def run_sides(job: dict[str, Any], sides: tuple[str, ...], rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """The steps of each side, see `sides.alternate`."""
-    arguments = {side: [__file__, f"--work={side}", f"--job={json.dumps(job)}"] for side in sides}
-    return alternate({side: launch(given) for side, given in arguments.items()}, rounds)
-
-
 def main() -> None:
     """Prints one JSON object for each case."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passages", default="", help="DPR's TSV, for the lengths of real passages")
-    parser.add_argument("--tokenizer", default="", help="a folder with BART's vocab.json and merges.txt")
-    parser.add_argument("--quick", action="store_true", help="small sizes")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help="only the cases whose name holds this")
-    parser.add_argument("--work", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--job", default="{}", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = arguments(__doc__, rounds=3)
     if options.work:
         work(options.work, json.loads(options.job))
         return
@@ -122,14 +103,14 @@ def main() -> None:
             if options.only not in name or (kind == "real" and not real):
                 continue
             job = make_job(size, variant, passages, [SAME_WIDTH] if kind == "same" else real, BEAMS, folder)
-            steps = run_sides(job, ("peer", "ours"), options.rounds)
+            steps = run_sides(__file__, job, ("peer", "ours"), options.rounds)
             ours, peer = (QUESTIONS / statistics.median(s["seconds"] for s in steps[side]) for side in ("ours", "peer"))
             equal = steps["ours"][0]["value"] == steps["peer"][0]["value"]
             show(case=name, metric="questions per second", ours=ours, peer=peer, ratio=ours / peer, same_answers=equal)
         name = "thorough k=50 greedy, 50 candidates"
         if options.only in name:
             job = make_job(size, "thorough", 50, [SAME_WIDTH], 1, folder)
-            (step,) = run_sides(job, ("ours",), 1)["ours"]
+            (step,) = run_sides(__file__, job, ("ours",), 1)["ours"]
             peak = step["peak_gib"]
             show(case=name, metric="peak memory, GiB", ours=peak, bound=8.0, ratio=peak / 8, seconds=step["seconds"])
 

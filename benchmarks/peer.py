@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 from typing import Any
 
 import numpy as np
+from sides import alternate, launch
 
 from rag_jax.text.readers import read_passages
 from rag_jax.text.tokens import load_tokenizer_folder
@@ -56,6 +58,35 @@ def real_lengths(passages: str, tokenizer: str, count: int) -> list[int]:
     bart = load_tokenizer_folder(tokenizer, "bart")
     first = itertools.islice(read_passages(passages), count)
     return [12 + len(bart(f"{p.title} {p.text}")["input_ids"]) for p in first]
+
+
+def bucketed(ids: np.ndarray) -> tuple[Any, int]:
+    """A `Batch` of whole sources [B, K, PEER_WIDTH] as ours reads them, bucketed and packed, and its width."""
+    from rag_jax.rag.shapes import packed  # the peer's process needs no jax
+    from rag_jax.rag.source import bucket
+    from rag_jax.types import Batch
+
+    width = min(bucket(int((ids != PAD).sum(-1).max()), 32), PEER_WIDTH)  # of the longest of this batch
+    return packed(Batch(None, np.zeros((len(ids), 0), int), ids[..., :width], None, None), PAD, width), width
+
+
+def arguments(description: str, rounds: int) -> argparse.Namespace:
+    """The command line of a benchmark beside the peer; `work` and `job` are for the processes that it starts."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--passages", default="", help="DPR's TSV, for the lengths of real passages")
+    parser.add_argument("--tokenizer", default="", help="a folder with BART's vocab.json and merges.txt")
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--only", default="", help="only the cases whose name holds this")
+    parser.add_argument("--work", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--job", default="{}", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def run_sides(script: str, job: dict[str, Any], sides: tuple[str, ...], rounds: int) -> dict[str, list[dict[str, Any]]]:
+    """The steps of each side of a script that takes `arguments`, see `sides.alternate`."""
+    given = {side: [script, f"--work={side}", f"--job={json.dumps(job)}"] for side in sides}
+    return alternate({side: launch(own) for side, own in given.items()}, rounds)
 
 
 def show(**line: Any) -> None:

@@ -10,7 +10,6 @@ tokens; in `train real` passages have the lengths of real ones, which the peer p
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import statistics
@@ -19,8 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from peer import EOS, PAD, PEER_WIDTH, SIZES, make_peer, real_lengths, show, sources
-from sides import alternate, launch, serve
+from peer import EOS, PAD, PEER_WIDTH, SIZES, arguments, bucketed, make_peer, real_lengths, run_sides, show, sources
+from sides import serve
 
 QUESTIONS, PASSAGES, TOKENS, SAME_WIDTH = 2, 5, 32, 128
 
@@ -65,20 +64,17 @@ def our_step(job: dict[str, Any]) -> Callable[[], Any]:
     from rag_jax.models import hf
     from rag_jax.rag.loss import rag_loss
     from rag_jax.rag.model import Architecture
-    from rag_jax.rag.shapes import packed
-    from rag_jax.rag.source import bucket
-    from rag_jax.types import Batch
 
     rag = hf.load_rag(job["weights"], "token")
     arch = Architecture(rag.question_encoder, rag.question_encoder, rag.generator)
     ids, targets, scores = inputs(job)
-    width = min(bucket(int((ids != PAD).sum(-1).max()), 32), PEER_WIDTH)
+    batch, width = bucketed(ids)
     known = {"target": targets, "weight": np.ones(QUESTIONS, np.float32), "scores": scores}
-    batch = Batch(None, np.zeros((QUESTIONS, 0), int), ids[..., :width], None, np.ones(scores.shape, bool), **known)
-    batch = jax.tree.map(lambda x: jnp.asarray(x, jnp.int32 if x.dtype == int else x.dtype), packed(batch, PAD, width))
+    batch = batch.replace(valid=np.ones(scores.shape, bool), **known)
+    batch = jax.tree.map(lambda x: jnp.asarray(x, jnp.int32 if x.dtype == int else x.dtype), batch)
 
     @jax.jit
-    def step(params: Any, scores: jax.Array, batch: Batch) -> Any:
+    def step(params: Any, scores: jax.Array, batch: Any) -> Any:
         def loss(params: Any, scores: jax.Array) -> Any:
             given = {"variant": "token", "width": width, "reduction": "sum"}
             return rag_loss({"generator": params}, arch, batch.replace(scores=scores), **given)[0]
@@ -102,15 +98,7 @@ def work(side: str, job: dict[str, Any]) -> None:
 
 def main() -> None:
     """Prints one JSON object for each case."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passages", default="", help="DPR's TSV, for the lengths of real passages")
-    parser.add_argument("--tokenizer", default="", help="a folder with BART's vocab.json and merges.txt")
-    parser.add_argument("--quick", action="store_true", help="small sizes")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="", help="only the cases whose name holds this")
-    parser.add_argument("--work", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--job", default="{}", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = arguments(__doc__, rounds=5)
     if options.work:
         work(options.work, json.loads(options.job))
         return
@@ -123,8 +111,8 @@ def main() -> None:
             if options.only not in f"train {kind}" or not lengths:
                 continue
             job = {"size": size, "lengths": lengths, "width": width, "weights": weights}
-            sides = {s: launch([__file__, f"--work={s}", f"--job={json.dumps(job)}"]) for s in ("peer", "ours")}
-            steps = alternate(sides, options.rounds)
+            sides = ("peer", "ours")
+            steps = run_sides(__file__, job, sides, options.rounds)
             rate = {side: QUESTIONS / statistics.median(s["seconds"] for s in steps[side]) for side in sides}
             used = {side: statistics.median(s["processor_seconds"] for s in steps[side]) for side in sides}
             apart = max(abs(a / b - 1) for a, b in zip(*(steps[s][0]["value"] for s in sides), strict=True))

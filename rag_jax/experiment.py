@@ -190,13 +190,16 @@ def make_retriever(
     return retriever_over(config, parts, index, k, layout)
 
 
+def device_settings(config: Config, dtype: str) -> DeviceSettings:
+    """How vectors of this dtype lie on the devices and are searched inside the step."""
+    i = config.index
+    return DeviceSettings(dtype, i.recall_target, over_retrieve=i.over_retrieve, remainders=i.remainders)
+
+
 def retriever_over(config: Config, parts: Parts, index: Index, k: int, layout: Layout = ONE_DEVICE) -> Retriever:
     """An open index as the configuration's generator reads from it."""
     if config.index.in_step:
-        i = config.index
-        settings = DeviceSettings(
-            index.manifest.parameters["dtype"], i.recall_target, over_retrieve=i.over_retrieve, remainders=i.remainders
-        )
+        settings = device_settings(config, index.manifest.parameters["dtype"])
         return DeviceRetriever(index, parts.tokenizers, k, settings, layout)
     if not config.data.hf_compat_input:
         return Retriever(index, parts.tokenizers, k, layout)

@@ -13,16 +13,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 
 from rag_jax.config import Config
-from rag_jax.experiment import evaluation_layout, make_layout, sizes
+from rag_jax.experiment import device_settings, evaluation_layout, make_layout, sizes
 from rag_jax.index import DeviceSettings, abstract_index, abstract_rows
 from rag_jax.index.device import DeviceIndex
 from rag_jax.index.manifest import MANIFEST, read_manifest
 from rag_jax.rag.device_retrieve import Resident, columns
 from rag_jax.rag.model import Architecture, init_params
-from rag_jax.rag.source import SPECIALS, bucket
+from rag_jax.rag.shapes import widest_source
 from rag_jax.sharding import Layout, by_rows
 from rag_jax.tpu.chips import CHIPS, Chip
 from rag_jax.tpu.topology import devices as libtpu_devices
@@ -141,8 +140,7 @@ def source_width(plan: Plan) -> int:
     passage = passage_columns(plan)
     if d.hf_compat_input:
         return d.max_source_tokens
-    longest = d.max_question_tokens + SPECIALS
-    return max(longest, bucket(longest + passage, 32, d.max_source_tokens))
+    return widest_source(d.max_question_tokens, passage, d.max_source_tokens)
 
 
 def passage_columns(plan: Plan) -> int:
@@ -180,10 +178,8 @@ def index_shapes(plan: Plan, layout: Layout) -> DeviceIndex | None:
     """The index on the chips: cut over them for a step that retrieves, whole on one for searches from a host."""
     i = plan.config.index
     if i.in_step:
-        settings = DeviceSettings(
-            i.dtype or "float32", i.recall_target, over_retrieve=i.over_retrieve, remainders=i.remainders
-        )
-        return abstract_index(plan.passages, plan.arch.passage_encoder.width, settings, _mesh(layout))
+        settings = device_settings(plan.config, i.dtype or "float32")
+        return abstract_index(plan.passages, plan.arch.passage_encoder.width, settings, layout.several)
     if plan.searches_from_host:
         return abstract_index(plan.passages, plan.arch.passage_encoder.width, DeviceSettings(i.dtype or "float32"))
     return None
@@ -195,13 +191,8 @@ def resident_shapes(plan: Plan, layout: Layout, k: int) -> Resident | None:
         return None
     dtype = "uint16" if plan.arch.generator.vocab_size <= 1 << 16 else "uint32"
     longest = plan.config.data.max_passage_tokens
-    tokens = abstract_rows(plan.passages, (columns(longest),), dtype, _mesh(layout))
+    tokens = abstract_rows(plan.passages, (columns(longest),), dtype, layout.several)
     return Resident(index_shapes(plan, layout), tokens, k, longest)
-
-
-def _mesh(layout: Layout) -> Mesh | None:
-    """What an index is cut over."""
-    return None if layout.alone else layout.mesh
 
 
 def bytes_on_a_chip(tree: Any) -> int:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int32
 
-LANES = 128
+from rag_jax.models.layers import LANES
 
 
 def bucket_rule(places: int, k: int, recall_target: float) -> tuple[int, int]:

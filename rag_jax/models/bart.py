@@ -260,8 +260,7 @@ class Bart(nn.Module):
     def logits(self, states: Float[Array, "*axes D"]) -> Float[Array, "*axes V"]:
         """Scores over the (padded) vocabulary by the tied embedding; padded entries are at the float minimum."""
         scores = self.tokens.attend(states).astype(jnp.float32)
-        bias, real = self._head()
-        return jnp.where(real, scores + bias, jnp.finfo(jnp.float32).min)
+        return self._of_words(scores, jnp.arange(self.config.table_rows))
 
     def logits_by_token(self, states: Float[Array, "*axes D"]) -> Float[Array, "V *axes"]:
         """`logits` with the vocabulary first: for a few states only, where the table is the larger side of the product.
@@ -270,23 +269,29 @@ class Bart(nn.Module):
         """
         table = self.tokens.embedding.astype(states.dtype)
         scores = jnp.einsum("vd,...d->v...", table, states).astype(jnp.float32)
-        bias, real = (jnp.expand_dims(x, range(1, scores.ndim)) for x in self._head())
-        return jnp.where(real, scores + bias, jnp.finfo(jnp.float32).min)
-
-    def _head(self) -> tuple[Float[Array, "V"], Bool[Array, "V"]]:
-        """What `final_logits_bias` adds to every entry of the table, and which entries are words."""
-        rows = jnp.arange(self.config.table_rows)
-        # A constant at its source (torch keeps it as a buffer): it must not be trained.
-        bias = jax.lax.stop_gradient(self.final_logits_bias) if self.config.has_logits_bias else jnp.zeros(rows.shape)
-        return bias, rows < self.config.vocab_size
+        tokens = jnp.arange(self.config.table_rows).reshape(-1, *(1,) * (scores.ndim - 1))
+        return self._of_words(scores, tokens, lambda bias: bias.reshape(tokens.shape))
 
     def token_logits(self, states: Float[Array, "*axes D"], tokens: Int[Array, "*axes"]) -> Float[Array, "*axes"]:
         """What `logits` has at one token for each state, without computing the others."""
         chosen = self.tokens(tokens)
         scores = jnp.einsum("...d,...d->...", states.astype(chosen.dtype), chosen).astype(jnp.float32)
-        if self.config.has_logits_bias:
-            scores = scores + jax.lax.stop_gradient(self.final_logits_bias)[tokens]
-        return jnp.where(tokens < self.config.vocab_size, scores, jnp.finfo(jnp.float32).min)
+        return self._of_words(scores, tokens, lambda bias: bias[tokens])
+
+    def _of_words(
+        self,
+        scores: Float[Array, "..."],
+        tokens: Int[Array, "..."],
+        aligned: Callable[[Array], Array] = lambda bias: bias,
+    ) -> Float[Array, "..."]:
+        """Scores of tokens with their `final_logits_bias`, which `aligned` brings into their shape; padding masked."""
+        c = self.config
+        if c.has_logits_bias:
+            # A constant at its source (torch keeps it as a buffer): it must not be trained.
+            scores = scores + aligned(jax.lax.stop_gradient(self.final_logits_bias))
+        if c.table_rows > c.vocab_size:
+            scores = jnp.where(tokens < c.vocab_size, scores, jnp.finfo(jnp.float32).min)
+        return scores
 
     def __call__(
         self,

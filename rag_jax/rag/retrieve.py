@@ -207,7 +207,7 @@ class DeviceRetriever(Retriever):
         first_alone(read)  # it writes the file; then all find it
         rows = read()
         rows = rows if rows.dtype == np.uint16 else rows.view(np.uint32)
-        mesh = None if layout.alone else layout.mesh
+        mesh = layout.several
         tokens = device_rows(rows, mesh, columns=columns(rows.shape[1]))
         self.resident = Resident(device_index(index.vectors, settings, mesh, checked=True), tokens, k, rows.shape[1])
 

@@ -26,13 +26,17 @@ def source_width(batch: Batch, pad_id: int, most: int, resident: Resident | None
     step retrieves by itself (from `resident`), nobody knows the passages yet: there is room for the longest.
     """
     if resident is not None:
-        columns = batch.source_question.shape[1]
-        return max(columns + SPECIALS, bucket(columns + resident.longest + SPECIALS, 32, most))
+        return widest_source(batch.source_question.shape[1], resident.longest, most)
     if not batch.source_question.shape[1]:
         return batch.passages.shape[-1]
     longest = batch.source_question.shape[1]
     needed = int(_lengths(batch, pad_id).max())
     return max(longest + SPECIALS, bucket(needed, 32, most))
+
+
+def widest_source(question: int, passage: int, most: int) -> int:
+    """The source width that has room for a question and a passage of so many tokens; see `source_width`."""
+    return max(question + SPECIALS, bucket(question + passage + SPECIALS, 32, most))
 
 
 def to_devices(

@@ -96,6 +96,11 @@ class Layout:
         return self.mesh is None or self.mesh.size == 1
 
     @property
+    def several(self) -> Mesh | AbstractMesh | None:
+        """The mesh, if it has several devices to cut something over; None where there is one."""
+        return None if self.alone else self.mesh
+
+    @property
     def compiler_options(self) -> dict[str, str] | None:
         """What a program over this mesh should be compiled with.
 
