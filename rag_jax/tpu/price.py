@@ -129,7 +129,7 @@ class _Walk:
         self.program, self.chip = program, chip
         self.lines: list[Line] = []
         self.collectives: list[Collective] = []
-        self.channels: set[str] = set()
+        self.continued: set[tuple[str, str | None]] = set()
         self.transfers: list[str] = []
         self.uncounted: list[Loop] = []
 
@@ -154,15 +154,18 @@ class _Walk:
         return max(instruction.called(), key=lambda name: price(self.program, self.chip, name).seconds)
 
     def is_new(self, exchange: Instruction) -> bool:
-        """An exchange that runs beside other work stands in several fusions, under the number of one channel."""
-        channel = exchange.attribute(r"channel_id=(\d+)")
-        known = channel is not None and channel in self.channels
-        self.channels.add(channel or "")
+        """An exchange that runs beside other work goes on through several fusions, under the number of one channel.
+
+        One that stands by itself is always new: those of a `shard_map` may share a channel.
+        """
+        key = exchange.operation.removesuffix("-start"), exchange.attribute(r"channel_id=(\d+)")
+        known = key in self.continued
+        self.continued.add(key)
         return not known
 
     def add_instruction(self, computation: Computation, instruction: Instruction, times: int) -> None:
         for part in (instruction, *(p for name in instruction.called() for p in self.program.within(name))):
-            if _exchanges(part) and self.is_new(part):
+            if _exchanges(part) and (part is instruction or self.is_new(part)):
                 where = computation if part is instruction else None
                 self.collectives.append(_collective(where, part, times))
             if _leaves_the_chip(part):

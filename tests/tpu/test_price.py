@@ -233,3 +233,21 @@ def test_bringing_an_array_near_is_no_rearrangement_but_bringing_it_back_is_one(
     found = rearrangements(read_program(text), "main", WHOLE)
     assert [instruction.name for instruction in found] == ["d", "back"]
     assert not rearrangements(read_program(text), "main", WHOLE + 1)
+
+
+def test_an_exchange_that_goes_on_through_fusions_is_one_and_those_that_share_a_channel_are_not():
+    def fused(name, channel):
+        return f"%{name} (p: f32[64]) -> f32[128] {{\n  %p = f32[64]{{0}} parameter(0)\n  ROOT %g = f32[128]{{0}} all-gather(%p), channel_id={channel}, dimensions={{0}}\n}}\n"  # fmt: skip # noqa: E501
+
+    text = entry(
+        "%x = f32[64]{0} parameter(0)",
+        "%a = f32[128]{0} fusion(%x), kind=kCustom, calls=%first",
+        "%b = f32[128]{0} fusion(%x), kind=kCustom, calls=%second",
+        "%c = f32[128]{0} fusion(%x), kind=kCustom, calls=%other",
+        "%d = f32[128]{0} all-gather(%x), channel_id=1, dimensions={0}",
+        "%e = f32[128]{0} all-gather(%x), channel_id=1, dimensions={0}",
+        "ROOT %f = f32[64]{0} reduce-scatter(%d), channel_id=1, dimensions={0}",
+        before=fused("first", 7) + fused("second", 7) + fused("other", 8),
+    )
+    found = [collective.operation for collective in price(text, V5E).collectives]
+    assert sorted(found) == ["all-gather"] * 4 + ["reduce-scatter"]
