@@ -13,6 +13,7 @@ import typer
 from rag_jax.commands.fit import fit
 from rag_jax.commands.index import index_app
 from rag_jax.commands.plainly import told_plainly
+from rag_jax.text.printable import printable
 
 app = typer.Typer(help="Retrieval-Augmented Generation in JAX.", no_args_is_help=True, add_completion=False)
 app.add_typer(index_app, name="index")
@@ -72,5 +73,5 @@ def convert(
     for name, part in bundle.parts.items():
         typer.echo(f"{name}: {part.count():,} parameters, read as {part.extras.dtype}")
         if part.extras.dropped:
-            typer.echo(f"  left out, as no tower uses them: {', '.join(part.extras.dropped)}")
+            typer.echo(printable(f"  left out, as no tower uses them: {', '.join(part.extras.dropped)}"))
     typer.echo(f"{destination}: written as {to}" + (f", RAG-{bundle.variant.capitalize()}" if bundle.variant else ""))

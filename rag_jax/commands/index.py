@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rag_jax.commands.plainly import told_plainly
+from rag_jax.text.printable import printable
 
 index_app = typer.Typer(help="Build, search, change and verify an index of passages.", no_args_is_help=True)
 
@@ -195,7 +196,7 @@ def search(
     hits = [(index.passages[row], score) for row, score in pairs if row >= 0]
     if as_json:
         listed = [{"id": p.id, "title": p.title, "text": p.text, "score": score} for p, score in hits]
-        typer.echo(json.dumps(listed, indent=2, ensure_ascii=False))
+        typer.echo(printable(json.dumps(listed, indent=2, ensure_ascii=False)))
     elif not hits:
         typer.echo("no passage shares a word with the question")
     else:
@@ -294,7 +295,7 @@ def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
 
     table = Table(box=None, pad_edge=False)
     for number, name in enumerate(columns):
-        table.add_column(name, overflow="fold", no_wrap=number < len(columns) - 1)
+        table.add_column(Text(printable(name)), overflow="fold", no_wrap=number < len(columns) - 1)
     for row in rows:
-        table.add_row(*map(Text, row))  # as Text: a passage's own brackets are no markup
+        table.add_row(*(Text(printable(cell)) for cell in row))  # as Text: a passage's own brackets are no markup
     Console().print(table)

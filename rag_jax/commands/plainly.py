@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 import typer
 
+from rag_jax.text.printable import printable
+
 
 @contextmanager
 def told_plainly() -> Iterator[None]:
@@ -12,5 +14,5 @@ def told_plainly() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, ImportError) as error:
-        typer.secho(f"rag-jax: {error}", fg="red", err=True)
+        typer.secho(printable(f"rag-jax: {error}"), fg="red", err=True)
         raise typer.Exit(1) from None

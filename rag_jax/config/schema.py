@@ -55,8 +55,8 @@ class DataConfig(Group):
     passages_path: str = ""
     questions_path: str = ""
     eval_questions_path: str = ""
-    max_question_tokens: int = _within(32, 1)
-    max_passage_tokens: int = _within(128, 1)
+    max_question_tokens: int = _within(32, 2)
+    max_passage_tokens: int = _within(128, 3)
     max_source_tokens: int = _within(160, 2)
     max_target_tokens: int = _within(24, 1)
     hf_compat_input: bool = False

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rag_jax.config import Config, parse_arg, update
 from rag_jax.evaluation.run import Restore, evaluate_runs
 from rag_jax.sharding import start
+from rag_jax.text.printable import printable
 
 
 def evaluate_command(workdir: str | os.PathLike[str], restore: Restore, changes: Sequence[str] = ()) -> int:
@@ -30,6 +31,6 @@ def evaluate_command(workdir: str | os.PathLike[str], restore: Restore, changes:
         start()
         evaluate_runs(workdir, restore, settings)
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable(f"error: {error}"), file=sys.stderr)
         return 1
     return 0

@@ -32,6 +32,8 @@ class Bm25Settings:
         """Refuses constants out of range with a ValueError."""
         if not self.k1 >= 0 or not 0 <= self.b <= 1:
             raise ValueError(f"BM25 needs k1 >= 0 and b in 0..1, given k1 = {self.k1}, b = {self.b}")
+        if not isinstance(self.stopwords, str):
+            raise ValueError(f"BM25's stopwords are the name of a list of them, given {self.stopwords!r}")
 
 
 class Bm25Searcher:
@@ -87,6 +89,7 @@ class Bm25Searcher:
           ValueError: files that are not whole, or of another number of passages; build the index again.
           ImportError: bm25s is not installed.
         """
+        settings.check()
         try:
             model = _bm25s().BM25.load(directory, mmap=True, load_corpus=False, show_progress=False)
             found = cls(model, settings)

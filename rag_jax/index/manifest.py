@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import typing
 from typing import Any
 
 FORMAT = 1
@@ -90,10 +91,15 @@ def write_manifest(directory: pathlib.Path, manifest: Manifest) -> None:
     (directory / MANIFEST).write_text(text + "\n", "utf-8")
 
 
-def manifest_bytes(directory: pathlib.Path) -> bytes | None:
-    """The manifest as it stands, None where there is none: a change of it is a change of the index."""
+def state_of(directory: pathlib.Path) -> tuple[bytes, int, int] | None:
+    """What differs whenever the index at a place has been replaced, by itself too; None where there is none.
+
+    The manifest as it stands, and which directory it lies in. The manifest alone is not enough: of an index that goes
+    and comes back meanwhile it says nothing, and neither is the directory's number, which the system gives again.
+    """
     try:
-        return (directory / MANIFEST).read_bytes()
+        place = directory.stat()
+        return (directory / MANIFEST).read_bytes(), place.st_ino, place.st_ctime_ns
     except OSError:
         return None
 
@@ -118,15 +124,26 @@ def read_manifest(directory: pathlib.Path) -> Manifest:
         content["recall"] = Recall(**content["recall"]) if content["dim"] else None
         content["files"] = {name: (int(size), str(digest)) for name, (size, digest) in content["files"].items()}
         manifest = Manifest(**content)
+        _check_types(manifest)
     except IndexMismatch:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise IndexMismatch(f"{path}: not a manifest ({error!r}); rebuild the index, or copy it again") from error
     if (manifest.metric, manifest.dtype) != (METRIC, DTYPE):
         raise IndexMismatch(
             f"{path}: {manifest.metric} over {manifest.dtype}, this version searches {METRIC} over {DTYPE}"
         )
     return manifest
+
+
+def _check_types(record: Manifest | Recall) -> None:
+    """Refuses, with a TypeError, fields of other types than those declared; what is inside a dict is its reader's."""
+    for name, declared in typing.get_type_hints(type(record)).items():
+        value = getattr(record, name)
+        if not isinstance(value, int | float if declared is float else typing.get_origin(declared) or declared):
+            raise TypeError(f"{name} is {value!r}")
+        if isinstance(value, Recall):
+            _check_types(value)
 
 
 def inventory(directory: pathlib.Path) -> dict[str, tuple[int, str]]:

@@ -21,8 +21,8 @@ from rag_jax.index.manifest import (
     Manifest,
     Recall,
     inventory,
-    manifest_bytes,
     read_manifest,
+    state_of,
     this_program,
     verify_files,
     write_manifest,
@@ -212,14 +212,14 @@ def open_index(
     """
     directory = pathlib.Path(directory)
     while True:
-        before = manifest_bytes(directory)
+        before = state_of(directory)
         try:
             index = _open(directory, encoder_fingerprint, passages_fingerprint, verify_large)
-        except (IndexMismatch, OSError):
-            if manifest_bytes(directory) == before:
+        except Exception:  # each library has its own for files that are gone in the middle
+            if state_of(directory) == before:
                 raise
-        else:  # one manifest, with the checksums in it, means one set of files
-            if manifest_bytes(directory) == before:
+        else:  # one state, with the checksums in its manifest, means one set of files
+            if state_of(directory) == before:
                 return index
 
 
@@ -246,7 +246,7 @@ def _open(directory: pathlib.Path, encoder: str | None, passages: str | None, ve
             vectors = np.load(directory / VECTORS, mmap_mode="r", allow_pickle=False)
         _check_parts(manifest, table, vectors)
         searcher = chosen.load(directory, vectors, chosen.restored(manifest.parameters))
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, TypeError, OSError, EOFError, RuntimeError) as error:  # the last one is ScaNN's
         raise IndexMismatch(f"{directory}: {error}; rebuild the index") from error
     return Index(directory, manifest, table, vectors, searcher)
 

@@ -77,7 +77,8 @@ def answer(
       arch: sizes.
       tokenizers: of every role.
       retriever: the index with its k, or none.
-      questions: as the user wrote them.
+      questions: as the user wrote them. An empty one is answered too, from whatever passages lie nearest to it; of a
+        very long one the first tokens count (`Tokenizers.max_question`, with a warning).
       variant: 'sequence' or 'token'.
       batch_size: questions at a time; the last batch is filled up, so one shape serves all. Over a mesh the next
         multiple of the devices that cut it.
@@ -86,7 +87,12 @@ def answer(
       fast: RAG-Sequence counts a passage only for the answers in its own beam; else decoding is thorough.
       seed: of sampling.
       layout: where the parameters lie.
+
+    Raises:
+      ValueError: one text instead of several, or one that is not Unicode (half of a surrogate pair in it).
     """
+    if isinstance(questions, str):
+        raise ValueError("questions are several texts, given one string; one question is [text]")
     if not questions:
         return
     options = options or DecodeOptions(max_new_tokens=tokenizers.max_target)

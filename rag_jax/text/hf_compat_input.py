@@ -5,6 +5,8 @@ Ours, `rag_jax.rag.source`, keeps the question whole and as the user wrote it. H
 - the text is `title / text // question`, tokenized as one, and cut on the right: a long passage removes the question;
 - the question is what the question tower's ids say: an uncased vocabulary lower-cases and re-spaces it;
 - a double quote around the title goes, and two spaces become one.
+
+One thing is not as there: a text that spells a special token, "<pad>" for instance, is tokenized as the letters it is.
 """
 
 from __future__ import annotations
@@ -71,9 +73,8 @@ def hf_compat_sources(
     nothing = Passage("", "", "")
     texts = [joined_text(q, z or nothing, form) for q, row in zip(asked, passages, strict=True) for z in row]
     t = tokenizers.source
-    encoded = t(texts, add_special_tokens=False, return_attention_mask=False, verbose=False) if texts else None
     out = np.full((len(texts), max_length), t.pad_token_id, np.int32)
-    for row, ids in zip(out, encoded["input_ids"] if encoded else [], strict=True):
+    for row, ids in zip(out, tokenizers.source_texts(texts), strict=True):
         framed = [t.bos_token_id, *ids[: max_length - 2], t.eos_token_id]
         row[: len(framed)] = framed
     return out.reshape(len(passages), len(passages[0]) if passages else 0, max_length)

@@ -155,12 +155,23 @@ def _json_records(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = json.loads(line, object_pairs_hook=_record)
         except (ValueError, RecursionError) as error:
             raise ReadError(path, number, f"broken JSON ({error}); write one object a line") from error
         if not isinstance(record, dict):
             raise ReadError(path, number, f"not a JSON object but {_short(record)}; write one object a line")
         yield number, record
+
+
+def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, each of whose fields is there once: of two with one name json would take the last, in silence."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(
+            f"the field {next(name for name in names if names.count(name) > 1)!r} comes twice in one object"
+        )
+    return record
 
 
 def _json_passages(path: pathlib.Path) -> Iterator[tuple[int, Passage]]:

@@ -154,7 +154,11 @@ def _write_records(
 ) -> tuple[Int64[np.ndarray, " N"], UInt64[np.ndarray, " N"], str]:
     digest, ends, hashes, end = hashlib.sha256(), array.array("q"), array.array("Q"), 0
     for passage in passages:
-        parts = [text.encode("utf-8") for text in (passage.id, passage.title, passage.text)]
+        try:
+            parts = [text.encode("utf-8") for text in (passage.id, passage.title, passage.text)]
+        except UnicodeEncodeError as error:
+            fault = "holds half of a surrogate pair, which is no text; write the character"
+            raise ValueError(f"passage {len(ends)}, {passage.id!r}, {fault}") from error
         record = b"".join((LENGTHS.pack(len(parts[0]), len(parts[1])), *parts))
         sink.write(record)
         digest.update(struct.pack("<Q", len(record)))  # so that no text can pass for two

@@ -21,7 +21,7 @@ from rag_jax.text.table import PassageTable
 from rag_jax.text.tokens import Tokenizers
 from rag_jax.types import Passage
 
-FORMAT = 1  # raised when a role's rows are laid out differently, so that rows made before are made again
+FORMAT = 2  # raised when a role's rows are laid out differently, so that rows made before are made again
 BATCH = 4096  # passages tokenized at a time
 Role = Literal["passage", "source"]
 

@@ -8,6 +8,7 @@ own padding id.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import pathlib
 from collections.abc import Iterable, Sequence
 
@@ -27,6 +28,7 @@ _NEEDED = {
     "source": ("bos", "eos", "pad"),
     "target": ("eos", "pad"),
 }
+_LEAST = {"max_question": 2, "max_passage": 3, "max_target": 1}
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -90,6 +92,24 @@ def load_tokenizer_folder(directory: str | pathlib.Path, model: str) -> PreTrain
         raise ValueError(f"{directory}: no tokenizer can be made of these files: {error}") from error
 
 
+def _is_text(text: str) -> bool:
+    """False for halves of surrogate pairs, which is how Python reads bytes that are not UTF-8 from a command line."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _cut_questions(rows: Sequence[list[int]], limit: int, reader: str) -> list[list[int]]:
+    if long := sum(len(row) > limit for row in rows):
+        logging.getLogger(__name__).warning(
+            "%d of %d questions have more than the %d tokens that %s reads; their ends are cut. Raise max_question",
+            *(long, len(rows), limit, reader),
+        )
+    return [row[:limit] for row in rows]
+
+
 def pad_rows(rows: Sequence[Sequence[int]], pad_id: int) -> Int[np.ndarray, "N L"]:
     """Rows of different lengths as one int32 array, as wide as the longest row (at least 1)."""
     width = max((len(row) for row in rows), default=0)
@@ -126,8 +146,10 @@ class Tokenizers:
       max_passage: a passage for the tower with its special tokens; one for the generator without.
       max_target: an answer with its end token.
 
+    A text is text all through: where it says "</s>" or "[PAD]", those letters are tokenized, and no special token.
+
     Raises:
-      ValueError: a tokenizer without a special token that its role needs.
+      ValueError: a tokenizer without a special token that its role needs, or a limit that leaves no room beside them.
     """
 
     question: PreTrainedTokenizerBase | None
@@ -139,13 +161,18 @@ class Tokenizers:
     max_target: int = 24
 
     def __post_init__(self) -> None:
-        """Checks the special tokens."""
+        """Checks the special tokens and the limits."""
         for role, names in _NEEDED.items():
             tokenizer = getattr(self, role)
             missing = [n for n in names if tokenizer is not None and getattr(tokenizer, f"{n}_token_id") is None]
             if missing:
                 tokens = ", ".join(f"{name}_token" for name in missing)
                 raise ValueError(f"the tokenizer for the {role} has no {tokens}: it belongs to another kind of model")
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} leaves no room beside the special tokens: {least} or more"
+                )
 
     @classmethod
     def shared(cls, tokenizer: PreTrainedTokenizerBase, **limits: int) -> Tokenizers:
@@ -166,16 +193,19 @@ class Tokenizers:
     def _ids(self, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
             return []
-        encoded = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
-        return encoded["input_ids"]
+        for number, text in enumerate(texts):
+            if not _is_text(text):
+                raise ValueError(
+                    f"text {number} of {len(texts)} is not Unicode: {text[:80]!a}; decode it as what it is"
+                )
+        plain = {"add_special_tokens": False, "split_special_tokens": True, "return_attention_mask": False}
+        return tokenizer(list(texts), **plain, verbose=False)["input_ids"]
 
     def questions(self, texts: Sequence[str]) -> Int[np.ndarray, "N Q"]:
-        """[CLS] question [SEP] for the question tower."""
+        """[CLS] question [SEP] for the question tower. The end of a question past the limit is cut, with a warning."""
         t = self._of("question")
-        rows = self._ids(t, texts)
-        return pad_rows(
-            [[t.cls_token_id, *row[: self.max_question - 2], t.sep_token_id] for row in rows], t.pad_token_id
-        )
+        rows = _cut_questions(self._ids(t, texts), self.max_question - 2, "the question tower")
+        return pad_rows([[t.cls_token_id, *row, t.sep_token_id] for row in rows], t.pad_token_id)
 
     def passages(self, passages: Sequence[Passage]) -> Int[np.ndarray, "N P"]:
         """[CLS] title [SEP] text [SEP] for the passage tower, as DPR reads passages; the text's tail is cut."""
@@ -188,9 +218,16 @@ class Tokenizers:
         return pad_rows(rows, t.pad_token_id)
 
     def source_questions(self, texts: Sequence[str]) -> Int[np.ndarray, "N Q"]:
-        """Questions for the generator, without special tokens: `rag_jax.rag.source` joins them to passages."""
+        """Questions for the generator, without special tokens: `rag_jax.rag.source` joins them to passages.
+
+        The end of a question past the limit is cut, with a warning.
+        """
         t = self._of("source")
-        return pad_rows([row[: self.max_question] for row in self._ids(t, texts)], t.pad_token_id)
+        return pad_rows(_cut_questions(self._ids(t, texts), self.max_question, "the generator"), t.pad_token_id)
+
+    def source_texts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts that are joined already, for the generator: neither framed nor cut nor padded."""
+        return self._ids(self._of("source"), texts)
 
     def source_passages(self, passages: Sequence[Passage]) -> Int[np.ndarray, "N P"]:
         """`title </s> text` for the generator, without outer special tokens."""

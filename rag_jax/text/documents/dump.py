@@ -20,6 +20,7 @@ from rag_jax.text.faults import ReadError, SeenIds
 ENDINGS = (".xml", ".xml.bz2")
 BLOCK = 1 << 18  # bytes given to expat at a time
 LONGEST_PAGE = 1 << 26  # characters; Wikipedia's own bound is two million bytes
+LONGEST_NUMBER = 18  # digits
 # MediaWiki's numbers for the namespaces media, file and category; each wiki names them in its language.
 _HIDDEN = ("-2", "6", "14")
 _PAGE = "mediawiki/page"
@@ -109,6 +110,8 @@ def read_pages(stream: Readable, name: str) -> Iterator[Page]:
             fault = f"the bzip2 archive is broken ({error}); download or copy it again"
         except expat.ExpatError as error:
             fault = f"the XML is broken or ends too early ({expat.errors.messages[error.code]}); download it again"
+        except (LookupError, ValueError) as error:  # what it declares itself to be encoded in
+            fault = f"an encoding that cannot be read ({error}); a dump is UTF-8"
         except _Fault as error:
             fault = str(error)
         yield from pages.take()
@@ -184,7 +187,7 @@ class _Pages:
         if missing:
             raise _Fault(f"a <page> without <{missing[0]}>; dumps since format 0.6 (2012) have one")
         for name, digits in (("id", fields["id"]), ("ns", fields["ns"].removeprefix("-"))):
-            if not (digits.isascii() and digits.isdigit()):
+            if not (digits.isascii() and digits.isdigit() and len(digits) <= LONGEST_NUMBER):
                 raise _Fault(f"a <page> whose <{name}> is {fields[name][:40]!r}, not a number")
         if self._seen.add(fields["id"]):
             raise _Fault(f"the page number {fields['id']} came before; a dump has each page once")

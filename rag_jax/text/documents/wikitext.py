@@ -107,9 +107,10 @@ def _apostrophes(run: re.Match[str]) -> str:
 @_node.register
 def _entity(node: nodes.HTMLEntity, hidden: Collection[str]) -> str:
     try:
-        return node.normalize()
+        shown = node.normalize()
     except (ValueError, OverflowError):  # a number that is no character
         return ""
+    return "" if "\ud800" <= shown <= "\udfff" else shown  # half of a surrogate pair is none either
 
 
 @_node.register
