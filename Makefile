@@ -4,11 +4,12 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 WORLD := runs/world
 
-.PHONY: help demo test test-slow lint clean
+.PHONY: help demo test test-slow test-long lint clean
 
 help:
 	@echo "make demo    train RAG-Sequence, RAG-Token and a closed-book model, evaluate them into $(WORLD)/metrics.json"
 	@echo "make test    run the tests; make test-slow runs those of several processes"
+	@echo "make test-long  every property with a thousand examples, and what test-slow runs: an hour, for the night"
 	@echo "make lint    run ruff's checks"
 	@echo "make clean   remove $(VENV), build products and caches (never runs/)"
 
@@ -26,6 +27,10 @@ test: $(VENV)/installed-test,parity
 # Whole runs over several devices and processes, which would take the tests past a quarter of an hour.
 test-slow: $(VENV)/installed-test,parity
 	$(PYTHON) -m pytest -q -m slow --numprocesses=1
+
+# A property is a test that holds for any input; `make test` tries 25 of them, and always the same.
+test-long: $(VENV)/installed-test,parity
+	$(PYTHON) -m pytest -q -m "hypothesis or slow" --hypothesis-profile=long --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 lint: $(VENV)/installed-dev
 	$(PYTHON) -m ruff check .

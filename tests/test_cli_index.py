@@ -135,6 +135,27 @@ def test_sizes_are_estimated_before_anything_is_built():
     assert bm25["disk"] > bm25["memory"] > 0
 
 
+HOSTILE = "\x1b[2J\x07 fox [bold red]x[/] :smile: \x9b31m \u202eabc \x7f\r"
+
+
+def test_no_passage_sends_the_terminal_a_command(tmp_path):
+    records = [{"id": f"\x1b[2J\u202e{n}", "title": HOSTILE, "text": HOSTILE * 2} for n in range(2)]
+    run("build", lines(tmp_path / "p.jsonl", records), tmp_path / "i", "--backend", "bm25")
+    plain, listed = run("search", tmp_path / "i", "fox").output, run("search", tmp_path / "i", "fox", "--json").output
+    refused = run("delete", tmp_path / "i", "\x1b[2J", code=1).output
+    missing = run("info", tmp_path / "\x1b[2J", code=1).output
+    for shown in (plain, listed, refused, missing):
+        assert not set(shown) & set("\x1b\x07\x9b\u202e\x7f\r")
+        assert "[2J" in shown
+    assert "[bold red]x[/] :smile:" in " ".join(plain.split())
+    assert [hit["text"] for hit in json.loads(listed)] == [HOSTILE * 2] * 2
+
+
+def test_a_question_that_is_no_unicode_is_one_clear_error(tmp_path, source):
+    run("build", source, tmp_path / "i", "--backend", "exact")
+    assert "is not Unicode" in run("search", tmp_path / "i", "caf\udce9", code=1).stderr
+
+
 def test_a_damaged_index_fails_its_verification(tmp_path, source):
     run("build", source, tmp_path / "i", "--backend", "bm25")
     (tmp_path / "i" / "backend" / "vocab.index.json").write_text("{}")

@@ -51,8 +51,14 @@ MAY_IMPORT = {
 OURS = {"rag_jax", "configs", "train", "eval", "tests", "benchmarks"}
 
 # Reading a file must never run code that the file holds.
-UNSAFE_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
-UNSAFE_NAMES = {"eval", "exec", "yaml.load", "yaml.full_load", "yaml.unsafe_load"}
+UNSAFE_MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "runpy", "code"}
+UNSAFE_NAMES = {
+    *("eval", "exec", "compile", "__import__", "torch.load", "os.system", "os.popen", "importlib.import_module"),
+    *("yaml.load", "yaml.load_all", "yaml.full_load", "yaml.full_load_all", "yaml.unsafe_load", "yaml.unsafe_load_all"),
+    "pandas.read_pickle",
+}
+# What lets a library run code, or a shell, for what it is given: these may be named only to be switched off.
+UNSAFE_SWITCHES = {"allow_pickle", "trust_remote_code", "shell"}
 
 # Written so that it does not match itself.
 HOME_PATH = re.compile(r"(?<![\w.~/-])/(?:home|Users|root|work)/\w[^\s\"'`]*")
@@ -162,12 +168,33 @@ def nothing_experimental(path: str, text: str) -> list[str]:
     ]
 
 
+def aliases(path: str, text: str) -> dict[str, str]:
+    """What a module calls its imports -> their full names: {'np': 'numpy'}."""
+    found = {}
+    for node in nodes(parse(path, text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def is_on(value: ast.expr) -> bool:
+    return not (isinstance(value, ast.Constant) and value.value is False)
+
+
 def nothing_read_can_run(path: str, text: str) -> list[str]:
     used = [(line, n) for line, n in imports(path, text) if n.split(".")[0] in UNSAFE_MODULES or n in UNSAFE_NAMES]
+    whole = aliases(path, text)
     for node in nodes(parse(path, text)):
         if isinstance(node, ast.Call):
-            said = {ast.unparse(part) for part in (node.func, *node.keywords)}
-            used += [(node.lineno, name) for name in sorted(said & {*UNSAFE_NAMES, "allow_pickle=True"})]
+            first, dot, rest = ast.unparse(node.func).partition(".")
+            called = whole.get(first, first) + dot + rest
+            on = [
+                f"{k.arg}={ast.unparse(k.value)}" for k in node.keywords if k.arg in UNSAFE_SWITCHES and is_on(k.value)
+            ]
+            on += ["allow_pickle by its place"] * (called in ("numpy.load", "numpy.save") and len(node.args) > 2)
+            used += [(node.lineno, name) for name in [called] * (called in UNSAFE_NAMES) + on]
     return [f"{path}:{line}: {name} can run code that a file holds" for line, name in used]
 
 
@@ -236,6 +263,22 @@ def test_no_modules_import_each_other_in_a_circle():
         (nothing_read_can_run, "rag_jax/x.py", "import pickle", "pickle"),
         (nothing_read_can_run, "rag_jax/x.py", "y = yaml.load(f)", "yaml.load"),
         (nothing_read_can_run, "rag_jax/x.py", "y = np.load(f, allow_pickle=True)", "allow_pickle"),
+        (nothing_read_can_run, "rag_jax/x.py", "y = np.load(f, allow_pickle=trusted)", "allow_pickle=trusted"),
+        (
+            nothing_read_can_run,
+            "rag_jax/x.py",
+            "import numpy as np\ny = np.load(f, None, True)",
+            "x.py:2: allow_pickle",
+        ),
+        (nothing_read_can_run, "rag_jax/x.py", "import torch\ny = torch.load(f)", "torch.load"),
+        (nothing_read_can_run, "rag_jax/x.py", "import yaml as y\ny.unsafe_load(f)", "x.py:2: yaml.unsafe_load"),
+        (nothing_read_can_run, "rag_jax/x.py", "y = eval(text)", "x.py:1: eval"),
+        (
+            nothing_read_can_run,
+            "rag_jax/x.py",
+            "AutoTokenizer.from_pretrained(f, trust_remote_code=ours)",
+            "trust_remote",
+        ),
         (no_path_of_one_machine, "README.md", "see\n" + "/".join(["", "home", "ada", "runs"]), "README.md:2"),
     ],
 )

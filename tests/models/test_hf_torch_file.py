@@ -9,7 +9,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_jax.models.hf_stored import CheckpointError
@@ -140,7 +140,6 @@ def test_what_is_written_is_read_and_always_the_same_bytes(tmp_path):
         assert value.shape == again[name].shape
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_bytes_do_anything_but_read_or_be_refused(data):
     valid = program(state(weight=np.zeros((2, 3), np.float32), bias=np.zeros(3, np.float16)))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_jax.models.bart import Bart
@@ -38,7 +38,6 @@ def model():
     return Bart(CONFIG).init(jax.random.key(0), ids, ids > 0, ids)["params"]
 
 
-@settings(deadline=None, max_examples=100)
 @given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=40))
 def test_first_fit_gives_every_source_room_of_its_own(lengths):
     row, start = first_fit(np.array(lengths), 30)
@@ -50,6 +49,23 @@ def test_first_fit_gives_every_source_room_of_its_own(lengths):
     used = row.max() + 1
     assert (taken[:used].any(1)).all()
     assert used <= 11 / 9 * -(-sum(lengths) // 30) + 1 or used == sum(n > 15 for n in lengths) or used <= len(lengths)
+
+
+@given(
+    lengths=st.lists(st.lists(st.integers(1, WIDTH), min_size=3, max_size=3), min_size=1, max_size=6), data=st.data()
+)
+def test_each_token_of_any_sources_has_one_slot_beside_its_neighbours(lengths, data):
+    lengths = np.array(lengths)
+    groups = data.draw(st.sampled_from([number for number in (1, 2, 3) if not len(lengths) % number]))
+    batch = packed(joined(lengths), PAD, WIDTH, groups)
+    if batch.slots is None:  # too little to save
+        return
+    for slots, own in zip(batch.slots, lengths.reshape(groups, -1), strict=True):
+        tokens = [source * WIDTH + place for source, length in enumerate(own) for place in range(length)]
+        assert sorted(slots[slots >= 0].tolist()) == tokens
+        for row in slots:
+            follows = (row[1:] >= 0) & (row[1:] % WIDTH > 0)
+            assert (row[1:][follows] == row[:-1][follows] + 1).all()
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
 
 from rag_jax.index import build_index
 from rag_jax.models.bart import BartConfig
@@ -15,6 +16,7 @@ from rag_jax.rag.retrieve import ClosedBook, Retriever, embed_passages, encode
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.text.tokens import Tokenizers, train_tokenizer
 from rag_jax.types import Passage
+from tests.wild_text import texts
 
 PASSAGES = [
     Passage("p0", "Iliad", "Homer wrote the Iliad."),
@@ -22,6 +24,7 @@ PASSAGES = [
     Passage("p2", "Aeneid", "Virgil wrote it in Rome."),
     Passage("p3", "Emma", "A novel by Jane Austen."),
 ]
+LONG = "Who wrote the novel by Jane Austen, Emma? " * 4
 QUESTIONS = ["Who wrote Emma?", "who wrote emma?", "Is Homer in Rome?", "Homer?", "What is a novel?"]
 
 
@@ -176,6 +179,34 @@ def test_closed_book_answers_without_sources_from_the_generator_alone(small):
 
 def test_no_questions_give_no_answers(small):
     assert small.answers(small.three, []) == []
+
+
+@pytest.mark.parametrize("index", [True, False], ids=["open", "closed"])
+@given(text=texts)
+def test_any_question_has_an_answer_with_probabilities(small, monkeypatch, index, text):
+    """An empty one too, and one of control characters."""
+    monkeypatch.setattr("rag_jax.rag.shapes.WORTHWHILE", 0)  # packed, and without the long question, shapes would vary
+    retriever = small.three if index else ClosedBook(16, small.arch.generator.pad_id)
+    params = small.params if index else {"generator": small.params["generator"]}
+    answers = small.answers(retriever, [text, LONG, "", "\0\x1b\u202e"], params=params)
+    assert len(answers) == 4
+    for one in answers:
+        assert -np.inf < one.logprob < 0
+        assert sum(source.prior for source in one.sources) == pytest.approx(float(index), abs=1e-5)
+
+
+def test_of_a_question_of_ten_thousand_characters_the_first_tokens_are_answered_with_a_warning(small, caplog):
+    (whole,) = small.answers(small.three, ["Who wrote Emma? " * 625])
+    assert "1 of 1 questions have more than the 16 tokens that the generator reads" in caplog.text
+    (begun,) = small.answers(small.three, ["Who wrote Emma? " * 6])
+    same([whole], [begun])
+
+
+def test_what_is_no_question_is_one_clear_error(small):
+    with pytest.raises(ValueError, match=r"one question is \[text\]"):
+        small.answers(small.three, "Who wrote Emma?")
+    with pytest.raises(ValueError, match="text 1 of 2 is not Unicode"):
+        small.answers(small.three, ["Who?", "caf\udce9"])
 
 
 def test_a_source_limit_below_the_question_still_shows_the_whole_question(small):

@@ -4,7 +4,7 @@ import io
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_jax.text.readers import ReadError, read_passages, read_questions
@@ -119,7 +119,6 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_siz
 wild = st.text(st.sampled_from('ab"\t\n\r é'), max_size=8)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     rows=st.lists(st.tuples(texts, st.one_of(texts, wild.map(lambda t: t.replace("\r", "")))), min_size=1, max_size=6)
 )
@@ -128,7 +127,6 @@ def test_any_text_survives_csv(tmp_path, rows):
     assert list(read_passages(write(tmp_path, tsv(passages)))) == passages
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     good=st.lists(wild.map(lambda t: t.replace("\r", "")), max_size=5),
     columns=st.sampled_from([1, 2, 4, 7]),
@@ -140,7 +138,6 @@ def test_a_row_of_wrong_width_is_named_wherever_it_stands(tmp_path, good, column
     assert f", line {head.count(chr(10)) + 1}: {columns} column" in fault(path)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(noise=st.binary(max_size=40), name=st.sampled_from(["p.tsv", "p.jsonl", "q"]))
 def test_noise_is_read_or_is_a_read_error(tmp_path, noise, name):
     path = write(tmp_path, b"id\ttext\ttitle\n" + noise if name == "p.tsv" else noise, name)
@@ -181,6 +178,10 @@ GOOD = {"id": "a", "question": "Who?", "answers": ["me"]}
         (lines(GOOD) + "{'id': 1}\n", "line 2: broken JSON"),
         (lines(GOOD) + "\n[1]\n", "line 3: not a JSON object"),
         (lines(GOOD) + "[" * 200_000 + "\n", "line 2: broken JSON"),
+        (
+            '{"id": "a", "id": "b", "question": "Who?", "answers": []}\n',
+            "line 1: broken JSON (the field 'id' comes twice",
+        ),
         (lines(GOOD, GOOD), "line 2: the id 'a' came before"),
         (lines(GOOD, GOOD | {"id": "10"}, GOOD | {"id": 10}), "line 3: the id '10' came before"),
         (lines({"question": "Who?", "answers": []}), "line 1: missing field 'id'"),

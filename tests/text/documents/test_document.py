@@ -1,12 +1,11 @@
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from rag_jax.text.documents.document import Document, cut
 from rag_jax.types import Passage
 
 
-@settings(deadline=None)
 @given(st.text(), st.integers(1, 5))
 def test_passages_joined_are_the_words_of_the_document(text, words):
     passages = list(cut(Document("7", "T", text), words))

@@ -1,0 +1,100 @@
+"""Laws of the metrics for any text: between 0 and 1, the same in every order, and never against each other."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_jax.evaluation.answers import exact_match, f1, normalise, score, score_each
+from rag_jax.evaluation.retrieval import answer_recall, gold_recall, has_answer
+from rag_jax.types import Passage, Question
+from tests.wild_text import texts
+
+words = st.lists(st.sampled_from(["the", "A", "Homer", "homer.", "Iliad", "epic", "epic", "poem"]), max_size=6)
+answers = texts | words.map(" ".join)
+several = st.lists(answers, min_size=1, max_size=4)
+GOLD = [f"p{number}" for number in range(6)]
+
+
+@st.composite
+def evaluations(draw):
+    """Questions with their answers and gold passages, a prediction and a ranking for each by its id."""
+    count = draw(st.integers(1, 4))
+    gold = st.lists(st.sampled_from(GOLD), min_size=1, max_size=3, unique=True).map(tuple)
+    questions = [Question(f"q{n}", "?", tuple(draw(several)), draw(gold)) for n in range(count)]
+    predictions = {question.id: draw(answers) for question in questions}
+    rankings = st.lists(st.sampled_from(GOLD), min_size=1, max_size=5, unique=True)
+    return questions, predictions, {question.id: draw(rankings) for question in questions}
+
+
+@given(text=answers)
+def test_normalising_twice_changes_nothing_more(text):
+    assert normalise(normalise(text)) == normalise(text)
+
+
+@given(one=answers, other=answers)
+def test_f1_and_exact_match_are_symmetric(one, other):
+    assert f1(one, [other]) == f1(other, [one])
+    assert exact_match(one, [other]) == exact_match(other, [one])
+
+
+@given(prediction=answers, references=several)
+def test_an_exact_match_has_an_f1_of_one_and_f1_lies_between_0_and_1(prediction, references):
+    assert 0 <= f1(prediction, references) <= 1
+    if exact_match(prediction, references):
+        assert f1(prediction, references) == 1
+    assert exact_match(references[0], references)
+
+
+@given(prediction=answers, references=several, more=answers, data=st.data())
+def test_a_further_answer_never_lowers_a_score_and_their_order_is_nothing(prediction, references, more, data):
+    assert f1(prediction, [*references, more]) >= f1(prediction, references)
+    assert exact_match(prediction, [*references, more]) >= exact_match(prediction, references)
+    shuffled = data.draw(st.permutations(references))
+    assert f1(prediction, shuffled) == f1(prediction, references)
+    assert exact_match(prediction, shuffled) == exact_match(prediction, references)
+
+
+@given(some=evaluations(), seed=st.integers(0, 9))
+def test_scores_do_not_depend_on_the_order_of_questions_or_predictions(some, seed):
+    questions, predictions, _ = some
+    shuffled, items = list(questions), list(predictions.items())
+    random.Random(seed).shuffle(shuffled)
+    random.Random(seed + 1).shuffle(items)
+    assert score_each(dict(items), shuffled) == score_each(predictions, questions)
+    assert score(dict(items), shuffled) == pytest.approx(score(predictions, questions))
+    assert all(0 <= score(predictions, questions)[name] <= 1 for name in ("exact_match", "f1"))
+
+
+@given(before=texts, answer=answers, after=texts)
+def test_a_text_that_holds_an_answer_between_spaces_has_it_unless_it_has_no_token(before, answer, after):
+    empty = not has_answer(answer, [answer])
+    assert has_answer(f"{before} {answer} {after}", [answer]) is not empty
+    assert not has_answer(before, [])
+
+
+@given(text=texts, references=several, data=st.data())
+def test_any_answer_will_do_in_any_order(text, references, data):
+    expected = any(has_answer(text, [answer]) for answer in references)
+    assert has_answer(text, data.draw(st.permutations(references))) is expected
+
+
+@given(some=evaluations(), data=st.data())
+def test_recall_never_falls_with_k_and_ignores_the_order_of_questions(some, data):
+    questions, _, ids = some
+    ranked = {name: [Passage(id, "", data.draw(answers)) for id in found] for name, found in ids.items()}
+    ks = list(range(1, max(map(len, ids.values())) + 1))
+    for recall, ranking in ((gold_recall, ids), (answer_recall, ranked)):
+        found = recall(ranking, questions, ks)
+        assert list(found) == ks
+        assert sorted(found.values()) == list(found.values())
+        assert all(0 <= share <= 1 for share in found.values())
+        assert recall(dict(reversed(ranking.items())), questions[::-1], ks) == found
+
+
+@given(some=evaluations())
+def test_a_gold_passage_put_first_is_found_at_once(some):
+    questions, _, ids = some
+    first = {q.id: [q.positive_ids[0], *(id for id in ids[q.id] if id != q.positive_ids[0])] for q in questions}
+    assert gold_recall(first, questions, [1]) == {1: 1.0}
