@@ -244,7 +244,7 @@ def delete(
     with told_plainly():
         wanted = list(ids or [])
         if ids_from is not None:
-            wanted += [line for line in ids_from.read_text("utf-8").split("\n") if line]
+            wanted += _ids_in(ids_from)
         changed = delete_passages(directory, wanted)
     typer.echo(f"{directory}: {len(set(wanted)):,} passages deleted, {len(changed.passages):,} left")
 
@@ -286,6 +286,13 @@ def verify(directory: Directory, weights: Weights = None) -> None:
                 typer.echo(f"ok    {check.name}")
         if faults := [f"{check.name}: {check.fault}" for check in checks if check.fault]:
             raise ValueError("\n".join(faults))
+
+
+def _ids_in(path: pathlib.Path) -> list[str]:
+    try:
+        return [line for line in path.read_text("utf-8").split("\n") if line]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 ({error}); convert it") from error
 
 
 def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

@@ -15,17 +15,12 @@ from rag_jax.types import Passage, Question
 from tests.wild_text import ids, texts
 
 passages = st.lists(st.builds(Passage, ids, texts, texts), min_size=1, max_size=6, unique_by=lambda passage: passage.id)
+# The fields of questions. (Made here, they would be checked here: for that, beartype draws random numbers of its own.)
 questions = st.lists(
-    st.builds(
-        Question,
-        ids,
-        texts.filter(str.strip),
-        st.lists(texts, max_size=3).map(tuple),
-        st.lists(texts, max_size=3).map(tuple),
-    ),
+    st.tuples(ids, texts.filter(str.strip), st.lists(texts, max_size=3), st.lists(texts, max_size=3)),
     min_size=1,
     max_size=5,
-    unique_by=lambda question: question.id,
+    unique_by=lambda fields: fields[0],
 )
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | texts,
@@ -71,6 +66,8 @@ def test_a_quoted_tsv_gives_back_exactly_what_csv_wrote(tmp_path, rows, ending, 
 
 @given(rows=passages)
 def test_a_tsv_quoted_as_little_as_csv_allows_comes_back_whole_or_is_a_fault_in_its_line(tmp_path, rows):
+    # Unquoted before a line's end it is a part of it, as Windows writes lines; newer versions of csv quote it.
+    rows = [Passage(row.id, row.title.rstrip("\r"), row.text) for row in rows]
     found, fault = read(written(tmp_path, tsv(rows, csv.QUOTE_MINIMAL), "p.tsv"))
     assert found == rows[: len(found)]
     assert (fault is None) == (len(found) == len(rows))
@@ -88,10 +85,9 @@ def test_json_lines_give_back_exactly_what_json_wrote(tmp_path, rows, ending, pl
 
 @given(rows=questions, plain=st.booleans())
 def test_questions_come_back_exactly_as_written(tmp_path, rows, plain):
-    names = {"text": "question"}
-    records = [{names.get(name, name): getattr(row, name) for name in Question.__slots__} for row in rows]
+    records = [dict(zip(("id", "question", "answers", "positive_ids"), row, strict=True)) for row in rows]
     path = written(tmp_path, json_lines(records, ensure_ascii=plain), "q.jsonl")
-    assert read_questions(path) == tuple(rows)
+    assert read_questions(path) == tuple(Question(id, text, *map(tuple, lists)) for id, text, *lists in rows)
 
 
 @given(rows=passages, data=st.data(), kind=st.sampled_from(["tsv", "jsonl"]))

@@ -110,8 +110,6 @@ def read_pages(stream: Readable, name: str) -> Iterator[Page]:
             fault = f"the bzip2 archive is broken ({error}); download or copy it again"
         except expat.ExpatError as error:
             fault = f"the XML is broken or ends too early ({expat.errors.messages[error.code]}); download it again"
-        except (LookupError, ValueError) as error:  # what it declares itself to be encoded in
-            fault = f"an encoding that cannot be read ({error}); a dump is UTF-8"
         except _Fault as error:
             fault = str(error)
         yield from pages.take()
@@ -136,7 +134,8 @@ class _Pages:
         self._redirect, self._done, self._seen = False, [], SeenIds()
         self._hidden = dict.fromkeys(HIDDEN_NAMESPACES)
         self._names_hidden = False
-        self.parser = expat.ParserCreate()
+        # A dump is UTF-8, and any other encoding that a file declares would be looked up among all of Python's codecs.
+        self.parser = expat.ParserCreate("UTF-8")
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
