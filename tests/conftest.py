@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, settings
 # Properties: a few examples, always the same ones, or with --hypothesis-profile=long (`make test-long`) many, of which
 # each run makes its own. Half a minute is no fault: an example may build an index, or wait for other tests.
 slow_is_fine = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
-settings.register_profile("short", max_examples=25, derandomize=True, **slow_is_fine)
-settings.register_profile("long", max_examples=1000, print_blob=True, **slow_is_fine)
+settings.register_profile("short", max_examples=25, stateful_step_count=5, derandomize=True, **slow_is_fine)
+settings.register_profile("long", max_examples=1000, stateful_step_count=10, print_blob=True, **slow_is_fine)
 settings.load_profile("short")
 
 

@@ -140,7 +140,8 @@ def _check_types(record: Manifest | Recall) -> None:
     """Refuses, with a TypeError, fields of other types than those declared; what is inside a dict is its reader's."""
     for name, declared in typing.get_type_hints(type(record)).items():
         value = getattr(record, name)
-        if not isinstance(value, int | float if declared is float else typing.get_origin(declared) or declared):
+        kind = dict if typing.get_origin(declared) is dict else declared
+        if not isinstance(value, int | float if kind is float else kind):
             raise TypeError(f"{name} is {value!r}")
         if isinstance(value, Recall):
             _check_types(value)

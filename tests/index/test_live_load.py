@@ -41,7 +41,7 @@ class Service:
         self.others = [folder / "a", folder / "b"]
         self.live = LiveIndex(self.place)
         self.deleted = {True: {}, False: {}}  # whether the searching thread refreshes for itself -> id -> its number
-        self.asked, self.changed, self.faults = 0, threading.Event(), []
+        self.asked, self.changed, self.faults = [], threading.Event(), []
 
     def change(self):
         """Adds passages, adds them again with another text, deletes them, and swaps: `swaps` times."""
@@ -91,7 +91,7 @@ class Service:
 
         def guarded(work, *arguments):
             try:
-                self.asked += work(*arguments) or 0
+                self.asked.append(work(*arguments) or 0)
             except BaseException as error:
                 self.faults.append(error)
                 self.changed.set()
@@ -111,7 +111,7 @@ class Service:
 @pytest.mark.parametrize("backend", ["exact", "bm25", "scann"])
 @pytest.mark.parametrize(
     ("questions", "swaps", "passing"),
-    [(2_000, 3, 12), pytest.param(50_000, 20, 1_000, marks=pytest.mark.slow)],
+    [(800, 2, 8), pytest.param(50_000, 20, 1_000, marks=pytest.mark.slow)],
     ids=["small", "full"],
 )
 def test_no_search_fails_or_finds_what_was_deleted_before_it_began(tmp_path, backend, questions, swaps, passing):
@@ -119,7 +119,7 @@ def test_no_search_fails_or_finds_what_was_deleted_before_it_began(tmp_path, bac
         pytest.importorskip("scann", reason="ScaNN has wheels for Linux only")
     service = Service(tmp_path, backend, lasting=100, passing=passing, swaps=swaps)
     service.run(questions)
-    assert service.asked >= questions
+    assert sum(service.asked) >= questions
     assert len(service.deleted[True]) == passing
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "index"]
 

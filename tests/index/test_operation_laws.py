@@ -10,7 +10,7 @@ import tempfile
 import numpy as np
 import pytest
 from bm25s.stopwords import STOPWORDS_EN
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -165,8 +165,6 @@ class ScannOperations(Operations):
 TestOperations, TestWordOperations, TestScannOperations = (
     machine.TestCase for machine in (Operations, WordOperations, ScannOperations)
 )
-for case in (TestOperations, TestWordOperations, TestScannOperations):
-    case.settings = settings(stateful_step_count=8)
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 9) | st.floats() | st.sampled_from(["", "exact", "dot_product", "en"]),
