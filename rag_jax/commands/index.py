@@ -298,11 +298,12 @@ def _ids_in(path: pathlib.Path) -> list[str]:
 def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
+
+    from rag_jax.text.printable import terminal_text
 
     table = Table(box=None, pad_edge=False)
     for number, name in enumerate(columns):
-        table.add_column(Text(printable(name)), overflow="fold", no_wrap=number < len(columns) - 1)
+        table.add_column(terminal_text(name), overflow="fold", no_wrap=number < len(columns) - 1)
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))  # as Text: a passage's own brackets are no markup
+        table.add_row(*map(terminal_text, row))
     Console().print(table)

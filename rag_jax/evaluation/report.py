@@ -7,10 +7,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from rag_jax.evaluation.answers import exact_match
-from rag_jax.text.printable import printable
+from rag_jax.text.printable import terminal_text
 from rag_jax.types import Answer, Question
 
 
@@ -22,7 +21,7 @@ def print_results(results: Mapping[str, Mapping[str, float]], console: Console |
     for name in names:
         table.add_column(name.replace("_", " "), justify="right")
     for run, figures in results.items():
-        table.add_row(_foreign(run), *(_cell(figures.get(name)) for name in names))
+        table.add_row(terminal_text(run), *(_cell(figures.get(name)) for name in names))
     (console or Console()).print(table)
 
 
@@ -35,7 +34,7 @@ def print_hot_swap(table: Mapping[str, Any], console: Console | None = None) -> 
         shown.add_column(f"leaders of {edition}", justify="right")
     for edition in editions:
         row = table[f"{edition}_index"]
-        shown.add_row(_foreign(edition), *(_cell(row[f"{other}_leaders"]) for other in editions))
+        shown.add_row(terminal_text(edition), *(_cell(row[f"{other}_leaders"]) for other in editions))
     (console or Console()).print(shown)
 
 
@@ -47,19 +46,16 @@ def print_answers(
     step = max(1, len(questions) // count)
     for question, given in list(zip(questions, answers, strict=True))[::step][:count]:
         right = "right" if exact_match(given.text, question.answers) else f"wrong, it is {question.answers[0]}"
-        table = Table(title=_foreign(f"{question.text}? {given.text} ({right})", "table.title"), title_justify="left")
+        table = Table(
+            title=terminal_text(f"{question.text}? {given.text} ({right})", "table.title"), title_justify="left"
+        )
         for column in ("prior", "posterior"):
             table.add_column(column, justify="right")
         table.add_column("passage")
         for source in given.sources:
             text = f"{source.passage.title}: {source.passage.text}"
-            table.add_row(f"{source.prior:.3f}", f"{source.posterior:.3f}", _foreign(text[:160]))
+            table.add_row(f"{source.prior:.3f}", f"{source.posterior:.3f}", terminal_text(text[:160]))
         console.print(table)
-
-
-def _foreign(text: str, style: str = "") -> Text:
-    """Text from outside as it is: its brackets and colons are no markup, its control characters no commands."""
-    return Text(printable(text), style)
 
 
 def _cell(value: float | int | None) -> str:
