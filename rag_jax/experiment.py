@@ -33,6 +33,7 @@ from rag_jax.rag.rules import DecodeOptions
 from rag_jax.sharding import ONE_DEVICE, Layout, first_alone, make_mesh, state_rules
 from rag_jax.text.datasets import Collection, load_collection
 from rag_jax.text.table import PassageTable
+from rag_jax.text.tasks import TASKS
 from rag_jax.text.tokens import Tokenizers
 from rag_jax.types import Answer, Question
 
@@ -56,8 +57,12 @@ class Parts:
     collection: Collection
 
 
-def load_parts(config: Config) -> Parts:
+def load_parts(config: Config, collection: Collection | None = None) -> Parts:
     """Everything but the index.
+
+    Args:
+      config: final.
+      collection: passages and questions; None = as the configuration says.
 
     Raises:
       FileNotFoundError, ValueError: weights, data or sizes that do not fit, see the functions called.
@@ -75,24 +80,31 @@ def load_parts(config: Config) -> Parts:
         parts=names,
     )
     check_tokenizers(arch, tokenizers, names)
+    tokenizers.labels(d.labels)  # refuses words that are no labels
     if m.init_from:
         params = load_weights(arch, m.init_from, names)
     else:
         params = init_params(arch, jax.random.key(config.seed))
         params = {name: params[name] for name in names}
-    collection = load_collection(
-        d.dataset,
-        edition=d.edition,
-        split=config.eval.split,
-        passages_path=d.passages_path,
-        questions_path=d.questions_path,
-        eval_questions_path=d.eval_questions_path,
-    )
+    if collection is None:
+        collection = load_collection(
+            d.dataset,
+            edition=d.edition,
+            split=config.eval.split,
+            passages_path=d.passages_path,
+            questions_path=d.questions_path,
+            eval_questions_path=d.eval_questions_path,
+            labels=d.labels,
+        )
     return Parts(arch, tokenizers, params, params.pop("passage_encoder", None), collection)
 
 
-def sizes(config: Config) -> tuple[Architecture, tuple[str, ...]]:
+def sizes(config: Config, own_dropout: bool = True) -> tuple[Architecture, tuple[str, ...]]:
     """The sizes of a configuration's networks, and which of them it uses; no weights are read.
+
+    Args:
+      config: final.
+      own_dropout: with the configuration's dropout rate; else with those that the weights or presets have.
 
     Raises:
       FileNotFoundError, ValueError: see `architecture`.
@@ -102,7 +114,8 @@ def sizes(config: Config) -> tuple[Architecture, tuple[str, ...]]:
     presets = {part: getattr(m, part) for part in PARTS}
     if not m.init_from:  # random weights read with the tokenizer of 'world', and are as large if no preset is named
         presets = {part: name or "tiny" for part, name in presets.items()}
-    arch = architecture(**presets, init_from=m.init_from, parts=names, dropout=m.dropout, dtype=m.dtype, remat=m.remat)
+    dropout = m.dropout if own_dropout else None
+    arch = architecture(**presets, init_from=m.init_from, parts=names, dropout=dropout, dtype=m.dtype, remat=m.remat)
     return arch, names
 
 
@@ -112,10 +125,11 @@ def _check_given(config: Config) -> None:
     missing = []
     if not m.init_from and any(getattr(m, part) not in ("", "tiny") for part in PARTS):
         missing.append("config.model.init_from: random weights of these sizes have no tokenizer; give a directory")
-    if d.dataset == "files" and not d.passages_path:
-        missing.append("config.data.passages_path: data set 'files' needs passages")
-    if d.dataset == "files" and not (d.questions_path or d.eval_questions_path):
-        missing.append("config.data.questions_path: data set 'files' needs questions")
+    brings_passages = d.dataset in TASKS and TASKS[d.dataset].passages is not None
+    if d.dataset != "world_facts" and not (d.passages_path or brings_passages):
+        missing.append(f"config.data.passages_path: data set {d.dataset!r} needs passages")
+    if d.dataset != "world_facts" and not (d.questions_path or d.eval_questions_path):
+        missing.append(f"config.data.questions_path: data set {d.dataset!r} needs questions")
     if missing:
         raise ValueError("; ".join(missing))
 
@@ -163,13 +177,13 @@ def _open_or_build(parts: Parts, directory: pathlib.Path, backend: str, dtype: s
     )
 
 
-def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] | None = None) -> Layout:
+def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] | int | None = None) -> Layout:
     """The mesh over all devices, and where the configuration puts what lies on it.
 
     Args:
       config: final.
       params: instead of `config.sharding.params`.
-      devices: those to use; None = all.
+      devices: see `make_mesh`.
 
     Raises:
       ValueError: `config.sharding.model` does not divide the devices of a host.
@@ -236,12 +250,13 @@ def answer_questions(
             max_source=config.data.max_source_tokens,
             options=DecodeOptions(max_new_tokens=config.data.max_target_tokens, num_beams=config.eval.beams),
             fast=config.eval.decoding == "fast",
+            labels=config.data.labels,
             seed=config.seed,
             layout=layout,
         )
     )
 
 
-def evaluation_layout(config: Config, devices: Sequence[jax.Device] | None = None) -> Layout:
+def evaluation_layout(config: Config, devices: Sequence[jax.Device] | int | None = None) -> Layout:
     """As `make_layout`, but parameters are whole: fetching them layer by layer for every token would take longest."""
     return make_layout(config, "replicated", devices)

@@ -40,7 +40,7 @@ class Plan:
     Attributes:
       config: final.
       topology: the slice's name.
-      devices: its chips.
+      devices: its chips, or how many there are of chips that are nowhere: for them programs can be lowered.
       chip: their figures.
       arch: sizes of the networks.
       names: those that are used.
@@ -50,7 +50,7 @@ class Plan:
 
     config: Config
     topology: str
-    devices: tuple[jax.Device, ...]
+    devices: tuple[jax.Device, ...] | int
     chip: Chip
     arch: Architecture
     names: tuple[str, ...]
@@ -60,7 +60,7 @@ class Plan:
     @property
     def chips(self) -> int:
         """How many."""
-        return len(self.devices)
+        return self.layout.mesh.size
 
     @property
     def hosts(self) -> int:
@@ -95,14 +95,14 @@ def topology_devices(topology: str) -> tuple[Chip, list[jax.Device]]:
 
 
 def make_plan(
-    config: Config, topology: str, devices: Sequence[jax.Device], chip: Chip, passages: int | None = None
+    config: Config, topology: str, devices: Sequence[jax.Device] | int, chip: Chip, passages: int | None = None
 ) -> Plan:
     """Lays a configuration out.
 
     Args:
       config: final.
       topology: the name to show.
-      devices: to compile for.
+      devices: to compile for, or a number, see `Plan`.
       chip: what to price with.
       passages: None: as the manifest of `config.index.directory` says; without one, Wikipedia's.
 
@@ -116,7 +116,8 @@ def make_plan(
         directory = pathlib.Path(config.index.directory)
         there = config.index.directory and (directory / MANIFEST).is_file()
         passages = read_manifest(directory).count if there else WIKIPEDIA
-    return Plan(config, topology, tuple(devices), chip, arch, names, layout, passages)
+    devices = devices if isinstance(devices, int) else tuple(devices)
+    return Plan(config, topology, devices, chip, arch, names, layout, passages)
 
 
 def params_shapes(plan: Plan) -> dict[str, Any]:

@@ -80,7 +80,8 @@ def _train(
     if first >= t.steps:
         return merge(layout.to_host(state.trainable), frozen)
 
-    examples = Examples.tokenize(parts.collection.train, parts.tokenizers)
+    each = config.data.train_answers == "each"
+    examples = Examples.tokenize(parts.collection.train, parts.tokenizers, each, config.data.labels)
     retriever = make_retriever(config, parts, workdir, config.k, layout)
     step_fn = make_train_step(
         parts.arch,
