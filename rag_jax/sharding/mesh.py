@@ -45,12 +45,12 @@ def make_mesh(model: int = 1, devices: Sequence[jax.Device] | int | None = None)
     return jax.make_mesh(tuple(shape.values()), tuple(shape), axis_types=types, devices=devices)
 
 
-def whole(mesh: Mesh) -> NamedSharding:
+def whole(mesh: Mesh | AbstractMesh) -> NamedSharding:
     """A copy on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
-def by_rows(mesh: Mesh) -> NamedSharding:
+def by_rows(mesh: Mesh | AbstractMesh) -> NamedSharding:
     """The first axis cut over `data`."""
     return NamedSharding(mesh, PartitionSpec(DATA))
 

@@ -1,7 +1,8 @@
 r"""HOST. The strings that a regex stands for, as a person reads it: 'New\s?York|NYC' is 'New York' and 'NYC'.
 
-Of what is optional the longer reading comes first; a repeated part stands once, or as often as it must; what could be
-any of several characters is a space (the paper's appendix, "CuratedTrec preprocessing").
+Of what is optional the longer reading comes first; a repeated part stands once, or as often as it must; of a range the
+first character stands, and for any character at all a space. (The paper's appendix, "CuratedTrec preprocessing", has
+spaces for sets too: 'Qu bec'.)
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def _part(regex: str, at: int) -> tuple[list[str], int]:
         return _set(regex, at + 1)
     if sign == "\\":
         return _escaped(regex, at + 1)
-    return {".": [" "], "^": [""], "$": [""]}.get(sign, [sign]), at + 1
+    if sign == ".":  # alone it is mostly a full stop that nobody escaped
+        return [" " if _QUANTIFIER.match(regex, at + 1) else sign], at + 1
+    return ["" if sign in "^$" else sign], at + 1
 
 
 def _group(regex: str, at: int) -> tuple[list[str], int]:
@@ -74,15 +77,15 @@ def _group(regex: str, at: int) -> tuple[list[str], int]:
 
 
 def _set(regex: str, at: int) -> tuple[list[str], int]:
-    """A set of one character is that character; any other is a space."""
-    start = at
-    if regex[at] == "^":
-        at += 1
-    at += 1  # a bracket that comes first is a character
-    while at < len(regex) and regex[at] != "]":
-        at += 2 if regex[at] == "\\" else 1
-    inside = regex[start:at]
-    return [inside if len(inside) == 1 else " "], at + 1
+    """The characters of a set one by one, of a range the first; of a set that excludes some a space."""
+    excludes = regex[at] == "^"
+    at, found = at + excludes, []
+    while at < len(regex) and (regex[at] != "]" or not found):  # a bracket that comes first is a character
+        texts, at = _escaped(regex, at + 1) if regex[at] == "\\" else ([regex[at]], at + 1)
+        found += texts
+        if regex[at : at + 1] == "-" and regex[at + 1 : at + 2] != "]":
+            at += 3 if regex[at + 1 : at + 2] == "\\" else 2
+    return [" "] if excludes else found, at + 1
 
 
 def _escaped(regex: str, at: int) -> tuple[list[str], int]:

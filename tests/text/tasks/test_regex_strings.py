@@ -16,13 +16,33 @@ from rag_jax.types import Question
         ("Peru", ("Peru",)),
         (r"New\s?York|NYC", ("New York", "NewYork", "NYC")),
         (r"Sept?(ember)?", ("September", "Sept", "Sepember", "Sep")),
-        (r"(5,?778|6,?[05]00)\s*K", ("5,778 K", "5,778K", "5778 K", "5778K", "6, 00 K", "6, 00K", "6 00 K", "6 00K")),
+        (
+            r"(5,?778|6,?[05]00)\s*K",
+            (
+                "5,778 K",
+                "5,778K",
+                "5778 K",
+                "5778K",
+                "6,000 K",
+                "6,000K",
+                "6,500 K",
+                "6,500K",
+                "6000 K",
+                "6000K",
+                "6500 K",
+                "6500K",
+            ),
+        ),
         (r"\b134\b|56\.7", ("134", "56.7")),
         (r".*Eureka.*", ("Eureka",)),
         (r"6(?:th|)\-?", ("6th-", "6th", "6-", "6")),
         (r"a{2}b{1,3}c+d{,2}", ("aabcd", "aabc")),
         (r"(?P<x>a)\1(?=b)[c]\x64\$", ("acd$",)),
-        (r"^[^)\]]$|a{b", ("a{b",)),
+        (r"[^)\]]$|a{b", ("a{b",)),
+        (
+            r"L[oø]n|196[37]|[1-4\-x]y|[]z].*St. J",
+            ("Lon", "Løn", "1963", "1967", "1y", "-y", "xy", "] St. J", "]St. J", "z St. J", "zSt. J"),
+        ),
         ("(|a)", ("a",)),
     ],
 )
@@ -48,9 +68,8 @@ def test_a_training_question_gets_a_string_that_its_regex_matches():
     asked = Question("1", "How high?", (r"20\s?,?\s?(32|40)0\s?-?\s?f(ee|oo)t",))
     (target,) = with_target(asked).answers
     assert re.match(asked.answers[0], target, FLAGS)
-    assert with_target(Question("2", "?", (r"[ab]c",))).answers == (
-        "c",
-    )  # what it stands for does not match: better than none
+    # What this one stands for it does not match: better than nothing.
+    assert with_target(Question("2", "?", (r"[^ab]c",))).answers == ("c",)
 
 
 def test_regexes_are_kept_to_evaluate_and_replaced_to_train(tmp_path):
