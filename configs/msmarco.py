@@ -32,7 +32,6 @@ def get_config(arg: str = "") -> Config:
     config = wikipedia_bart_large()
     config.k = 10
     config.data.dataset = "ms_marco"
-    config.data.max_target_tokens = 128
     config.train.steps = 20_000
     config.eval.beams = 4
     config.eval.decoding = "fast"

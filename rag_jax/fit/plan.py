@@ -6,6 +6,7 @@ Sizes alone are read: those of presets or of a weights directory's model.json, a
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import pathlib
 from collections.abc import Sequence
@@ -122,8 +123,14 @@ def make_plan(
 
 def params_shapes(plan: Plan) -> dict[str, Any]:
     """The parameters that training starts from, as shapes: the passage encoder stays with the index."""
-    shapes = jax.eval_shape(lambda: init_params(plan.arch, jax.random.key(0)))
+    shapes = _shapes(plan.arch)
     return {name: shapes[name] for name in plan.names if name != "passage_encoder"}
+
+
+@functools.lru_cache
+def _shapes(arch: Architecture) -> dict[str, Any]:
+    """Of all parameters; finding them takes a second of tracing."""
+    return jax.eval_shape(lambda: init_params(arch, jax.random.key(0)))
 
 
 def state_shapes(plan: Plan, layout: Layout | None = None) -> tuple[TrainState, dict[str, Any]]:
