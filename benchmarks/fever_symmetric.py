@@ -1,7 +1,7 @@
 """FEVER 2-way with the tiny model that ships with the package: FeverSymmetric's claims over their own evidence.
 
     python benchmarks/fever_symmetric.py FEVER_SYMMETRIC             both cases, some minutes on two CPU cores
-    python benchmarks/fever_symmetric.py FEVER_SYMMETRIC --quick     the first case, few claims and steps, under a minute
+    python benchmarks/fever_symmetric.py FEVER_SYMMETRIC --quick     the first case with few claims, under a minute
 
 `FEVER_SYMMETRIC` holds fever_symmetric_dev.jsonl as its authors publish it. The tiny model, which knows the words of
 World Facts alone, is trained on seven claims of ten by train.py's function and evaluated on the others by eval.py's;
