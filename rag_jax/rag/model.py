@@ -45,7 +45,7 @@ class Architecture:
 
     Attributes:
       question_encoder: the tower q(x), trained.
-      passage_encoder: the tower d(z), frozen; the index was made with it.
+      passage_encoder: the tower d(z), which the index is made with.
       generator: BART.
     """
 

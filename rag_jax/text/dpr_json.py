@@ -120,7 +120,7 @@ def _passages(path: pathlib.Path, line: int, record: dict[str, Any], name: str) 
         title = _typed(path, line, context, "title", str, "")
         text = _typed(path, line, context, "text", str)
         given = context.get("passage_id", context.get("psg_id"))
-        made = "text-" + hashlib.sha256(f"{title}\n{text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        made = "text-" + hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16]
         found.append(Passage(made if given is None else str(given), title, text))
     return tuple(found)
 
@@ -135,6 +135,12 @@ def _typed(path: pathlib.Path, line: int, record: dict[str, Any], name: str, kin
     if not isinstance(value, kind):
         expected = "a string" if kind is str else "a list"
         raise ReadError(path, line, f"{name!r} must be {expected}, not {str(value)[:80]!r}")
+    if kind is str and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            fault = f"{name!r} holds half of a surrogate pair (\\ud...); write the character"
+            raise ReadError(path, line, fault) from error
     return value
 
 
@@ -144,17 +150,18 @@ def _objects(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if text.next() != "[":
         raise ReadError(path, text.line, "no JSON list; DPR's json is one list of objects")
     text.skip()
-    while text.next() != "]":
+    more = text.next() != "]"
+    while more:
         if text.next() != "{":
-            raise ReadError(path, text.line, "an element that is no object; each is one question with its passages")
+            fault = f"here an object should begin, a question with its passages, and not {text.next()!r}"
+            raise ReadError(path, text.line, fault)
         line = text.line
         yield line, text.object()
-        if text.next() == ",":
+        more = text.next() == ","
+        if more:
             text.skip()
-            if text.next() != "]":
-                continue
-        if text.next() != "]":
-            raise ReadError(path, text.line, "the list breaks off; check that the file was written to the end")
+    if text.next() != "]":
+        raise ReadError(path, text.line, "the list breaks off here; check that the file was written to the end")
 
 
 class _Text:

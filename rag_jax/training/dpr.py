@@ -87,7 +87,7 @@ def _finish(config: Config, workdir: pathlib.Path, parts: Parts, params: dict[st
     if figures:
         with MetricsWriter(workdir) as metrics:
             metrics.write(config.train.steps, figures)
-        print("  ".join(f"{name} {value:.3f}" if value < 1 else f"{name} {value:g}" for name, value in figures.items()))
+        print("  ".join(f"{name} {round(value, 3)}" for name, value in figures.items()))
     arch, _ = sizes(config, own_dropout=False)  # a rate of 0 would stay 0 in whatever is trained from these weights
     save_weights(workdir / "weights", params, arch, parts.tokenizers)
     print(f"{workdir / 'weights'}: both towers")

@@ -90,7 +90,10 @@ def test_a_long_list_is_not_held_in_memory(tmp_path, monkeypatch):
         ('[\n{"question": "q"},\n\n{"question": "q"', "line 4: the object that begins here is broken JSON"),
         ('[{"question": "q"}', "line 1: the list breaks off"),
         ('[{"question": "q"} {"question": "q"}]', "line 1: the list breaks off"),
-        ('["q"]', "line 1: an element that is no object"),
+        ('["q"]', "line 1: here an object should begin"),
+        ('[{"question": "q"},\n]', "line 2: here an object should begin"),
+        ('[{"question": "q"},\n', "line 2: here an object should begin"),
+        ('[{"question": "\\ud83d"}]', "line 1: 'question' holds half of a surrogate pair"),
         (b'[{"question": "\xff"}]', "line 1: not UTF-8"),
     ],
 )
