@@ -69,10 +69,11 @@ def load_parts(config: Config) -> Parts:
     """
     m, d = config.model, config.data
     _check_given(config)
-    if m.init_from and config.retriever != "none":  # one empty passage: both variants are the same there
+    towers_alone = config.recipe == "dpr"
+    # Towers serve both variants, and with the one empty passage of closed book they are the same.
+    if m.init_from and config.retriever != "none" and not towers_alone:
         check_variant(m.init_from, config.variant, m.force_variant)
     arch, names = sizes(config)
-    towers_alone = config.recipe == "dpr"
     tokenizers = load_tokenizers(
         m.init_from or "world",
         max_question=d.max_question_tokens,

@@ -99,7 +99,7 @@ def gold_recall(
     tokenizers: Tokenizers,
     collection: Collection,
     ks: Sequence[int] = RECALL_AT,
-) -> dict[str, float]:
+) -> dict[str, float | int]:
     """How often a gold passage is among the k best of a collection, exact search.
 
     Args:

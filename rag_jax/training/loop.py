@@ -15,8 +15,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Int
-from numpy import ndarray
 
 from rag_jax.config import Config, to_json
 from rag_jax.experiment import Parts, load_parts, make_layout, make_retriever, run_index
@@ -118,7 +118,7 @@ def _taken_over(state: TrainState, frozen: Any) -> TrainState:
     return state.replace(index_encoder=jax.tree.map(jnp.copy, encoder))  # a step gives the other's buffers up
 
 
-def _questions(examples: Examples, step: int, config: Config, mine: Int[ndarray, "B"]) -> tuple[Any, ...]:
+def _questions(examples: Examples, step: int, config: Config, mine: Int[np.ndarray, "B"]) -> tuple[Any, ...]:
     """A step's questions as `make_batch` takes them: for the encoder, the generator, as texts; targets and weights.
 
     `mine` are the rows of the batch that are this process's.
