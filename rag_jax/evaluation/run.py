@@ -14,7 +14,14 @@ from rag_jax.evaluation.answers import exact_match, score
 from rag_jax.evaluation.hot_swap import hot_swap
 from rag_jax.evaluation.report import print_answers, print_hot_swap, print_results
 from rag_jax.evaluation.retrieval import answer_recall, gold_recall, has_answer
-from rag_jax.experiment import Parts, answer_questions, evaluation_layout, load_parts, make_retriever
+from rag_jax.experiment import (
+    Parts,
+    answer_questions,
+    evaluation_layout,
+    load_parts,
+    make_retriever,
+    trained_parts,
+)
 from rag_jax.sharding import is_first
 from rag_jax.types import Answer, Question
 
@@ -76,13 +83,15 @@ def evaluate(config: Config, workdir: str | os.PathLike[str], restore: Restore) 
 
     Raises:
       FileNotFoundError: no checkpoint.
-      ValueError: no questions to evaluate on.
+      ValueError: no questions to evaluate on, or a run of another recipe than 'rag'.
     """
+    if config.recipe != "rag":
+        raise ValueError(f"{workdir}: a run of recipe {config.recipe} answers no questions; see its metrics.jsonl")
     parts = load_parts(config)
     questions = spread(parts.collection.evaluation, config.eval.max_questions)
     if not questions:
         raise ValueError("no questions to evaluate on: give config.data.eval_questions_path")
-    params = restore(config, pathlib.Path(workdir), parts)
+    parts, params = trained_parts(parts, restore(config, pathlib.Path(workdir), parts))
     retriever = make_retriever(config, parts, workdir, config.eval.k, evaluation_layout(config))
     answers = answer_questions(config, parts, params, retriever, questions)
     k = 0 if config.retriever == "none" else config.eval.k

@@ -35,6 +35,13 @@ def test_loss_gradient_and_update_are_those_of_one_device(run):
     assert run["steps"]["one"]["loss"] > 1
 
 
+def test_a_question_meets_the_passages_of_all_devices_and_sends_their_gradients_back(run):
+    for name in ("data", "fsdp"):
+        found = run["towers"][name]
+        assert found["report"] < 1e-5, name
+        assert found["gradient"] < 1e-5 * found["largest"], name
+
+
 def test_the_state_is_donated_and_the_callers_parameters_are_not(run):
     assert all(found["donated"] for found in run["steps"].values())
     assert run["untouched"]

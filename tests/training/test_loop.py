@@ -15,61 +15,21 @@ from rag_jax.evaluation.run import evaluate, evaluate_runs, figures_of, spread
 from rag_jax.experiment import answer_questions, load_parts, make_retriever
 from rag_jax.rag.answer import answer
 from rag_jax.sharding import Layout
-from rag_jax.text.world_facts import world_passages, world_questions
 from rag_jax.training import loop
 from rag_jax.training.checkpoint import ConfigurationMismatch
-from rag_jax.training.loop import NonFiniteLoss, train, trained_params
+from rag_jax.training.loop import train, trained_params
 from rag_jax.training.metrics import read_metrics
 from rag_jax.training.recipes import run_recipe
+from rag_jax.training.steps import NonFiniteLoss
 from rag_jax.types import Answer, Passage, Question, Source
+from tests.small_runs import small, write_files
 
 PASSAGES = 24
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Two dozen passages of World Facts and the questions that they answer."""
-    directory = tmp_path_factory.mktemp("files")
-    passages = [item.passage for item in world_passages("2020")[:PASSAGES]]
-    ids = {passage.id for passage in passages}
-    questions = [q.question for q in world_questions("2020") if q.question.positive_ids[0] in ids]
-    rows = [{"id": p.id, "title": p.title, "text": p.text} for p in passages]
-    (directory / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    rows = [
-        {"id": q.id, "question": q.text, "answers": list(q.answers), "positive_ids": list(q.positive_ids)}
-        for q in questions
-    ]
-    (directory / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return directory
-
-
-def small(files, **values):
-    """A final configuration of a few steps on a few passages; `values` are dotted fields with __ for dots."""
-    config = rag_config.Config()
-    defaults = {
-        "k": 2,
-        "data.dataset": "files",
-        "data.passages_path": str(files / "passages.jsonl"),
-        "data.questions_path": str(files / "questions.jsonl"),
-        "data.eval_questions_path": str(files / "questions.jsonl"),
-        "data.max_passage_tokens": 61,
-        "data.max_source_tokens": 96,
-        "data.max_target_tokens": 12,
-        "model.dropout": 0.0,
-        "index.backend": "exact",
-        "optimizer.learning_rate": 1e-3,
-        "optimizer.schedule": "constant",
-        "optimizer.warmup_steps": 0,
-        "optimizer.label_smoothing": 0.0,
-        "train.batch_size": 4,
-        "train.steps": 4,
-        "train.log_every": 1,
-        "train.checkpoint_every": 2,
-        "eval.batch_size": 4,
-        "eval.max_questions": 4,
-    }
-    rag_config.update(config, defaults | {name.replace("__", "."): value for name, value in values.items()})
-    return rag_config.finalise(config)
+    return write_files(tmp_path_factory.mktemp("files"), PASSAGES)
 
 
 def equal(a, b):

@@ -1,0 +1,140 @@
+"""HOST. The loop that every recipe trains with: step, log, save; start again where the last run stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from rag_jax.config import Config
+from rag_jax.sharding import Layout
+from rag_jax.training.checkpoint import Checkpointer
+from rag_jax.training.metrics import MetricsWriter, Progress
+from rag_jax.training.optimizer import Rule, learning_rates, make_optimizer, make_rules
+from rag_jax.training.step import TrainState, create_state, init_state
+
+Advance = Callable[[int, TrainState], tuple[TrainState, dict[str, Any]]]
+"""(updates made so far, state) -> the state after one more, and that step's numbers, which may still be computed."""
+
+
+class NonFiniteLoss(RuntimeError):
+    """The loss became NaN or infinite; training stopped before the damage was saved."""
+
+
+def check_batch(config: Config, layout: Layout) -> None:
+    """Refuses a batch that the devices of a layout cannot share evenly, with a ValueError."""
+    size, accumulate = config.train.batch_size, config.train.accumulate
+    if size % (accumulate * layout.parts):
+        raise ValueError(
+            f"config.train.batch_size: {size} questions cannot be cut evenly over {layout.parts} devices"
+            + f" in {accumulate} parts (config.train.accumulate)" * (accumulate > 1)
+            + f"; give a multiple of {accumulate * layout.parts}"
+        )
+
+
+def rules_and_optimizer(config: Config) -> tuple[tuple[Rule, ...], optax.GradientTransformation]:
+    """Who is trained at which rate, and by what."""
+    o = config.optimizer
+    rules = make_rules(
+        learning_rate=o.learning_rate,
+        retriever_learning_rate=o.retriever_learning_rate,
+        steps=config.train.steps,
+        schedule=o.schedule,
+        warmup_steps=o.warmup_steps,
+        freeze=config.freeze,
+    )
+    return rules, make_optimizer(rules, clip_norm=o.clip_norm, weight_decay=o.weight_decay, b1=o.b1, b2=o.b2)
+
+
+def saved_or_new_state(
+    checkpointer: Checkpointer,
+    trainable: Any,
+    optimizer: optax.GradientTransformation,
+    layout: Layout,
+    index_encoder: Any = None,
+) -> TrainState:
+    """The state of the newest checkpoint, or the one before the first step, on the devices.
+
+    Args:
+      checkpointer: of the run.
+      trainable: what a new run starts from, on the host.
+      optimizer: over it.
+      layout: where the state shall lie.
+      index_encoder: see `TrainState`.
+    """
+    if checkpointer.latest_step() is None:
+        return create_state(trainable, optimizer, layout, index_encoder)
+    wanted = jax.eval_shape(lambda: init_state(trainable, optimizer, index_encoder))
+    return checkpointer.restore(layout.abstract(wanted))
+
+
+def run_steps(
+    config: Config,
+    workdir: str | os.PathLike[str],
+    checkpointer: Checkpointer,
+    rules: tuple[Rule, ...],
+    state: TrainState,
+    advance: Advance,
+) -> TrainState:
+    """Trains from the state's step to `config.train.steps`, and gives back the last state.
+
+    Args:
+      config: final; its groups `train` and `optimizer` are looked at.
+      workdir: where metrics.jsonl is written.
+      checkpointer: of the run.
+      rules: of the optimiser, for the learning rates in the log.
+      state: from `saved_or_new_state`; its buffers may be given up.
+      advance: one step. Its report holds 'loss', and any other numbers for the log.
+
+    Raises:
+      NonFiniteLoss: with the number of the step.
+    """
+    t, first = config.train, int(state.step)
+    with contextlib.ExitStack() as stack:
+        metrics = stack.enter_context(MetricsWriter(workdir))
+        progress = stack.enter_context(Progress(t.steps, t.batch_size, start=first))
+        pending: tuple[int, Mapping[str, Any]] | None = None
+        for number in range(first, t.steps):
+            try:
+                state, report = advance(number, state)
+            except ValueError:
+                if pending is not None:  # vectors that are not finite: the last step's loss says why
+                    _report(pending, t.log_every, t.steps, metrics, progress, rules)
+                raise
+            # The last step's numbers are read only now, while this one runs.
+            if pending is not None:
+                _report(pending, t.log_every, t.steps, metrics, progress, rules)
+            pending = number + 1, report
+            if (number + 1) % t.checkpoint_every == 0 or number + 1 == t.steps:
+                _report(pending, t.log_every, t.steps, metrics, progress, rules)
+                pending = None
+                checkpointer.save(number + 1, state)
+    return state
+
+
+def _report(
+    pending: tuple[int, Mapping[str, Any]],
+    every: int,
+    steps: int,
+    metrics: MetricsWriter,
+    progress: Progress,
+    rules: Any,
+) -> None:
+    """Reads one step's numbers, refuses a loss that is not finite, and writes those that are due."""
+    step, report = pending
+    loss = float(np.asarray(report["loss"]))
+    if not math.isfinite(loss):
+        raise NonFiniteLoss(
+            f"step {step}: the loss is {loss}; nothing of this step was saved. Lower config.optimizer.learning_rate, "
+            "or look at the batch of this step; the last checkpoint is whole"
+        )
+    if step % every == 0 or step == steps:
+        progress.update(step, loss)
+        rates = {f"learning_rate/{pattern}": rate for pattern, rate in learning_rates(rules, step - 1).items()}
+        metrics.write(step, {**report, **rates, "questions_per_second": progress.questions_per_second})
