@@ -136,10 +136,13 @@ class TrainConfig(Group):
     Attributes:
       accumulate: parts that a batch is cut into, run one after the other for want of memory; the loss stays the
         batch's.
+      retrieval_lag: 1 = the next batch's passages are searched for while this one trains, with the question encoder
+        as it was before it; 0 = always as it is. Resumed elsewhere than at a checkpoint_every, other bits follow.
     """
 
     batch_size: int = _within(64, 1)
     accumulate: int = _within(1, 1)
+    retrieval_lag: int = _within(0, 0, 2)
     steps: int = _within(1000, 1)
     log_every: int = _within(10, 1)
     checkpoint_every: int = _within(500, 1)

@@ -96,6 +96,8 @@ def _check(config: Config) -> None:
         raise ConfigError("config.index.remainders: they are those of config.index.dtype=int8")
     if config.index.refresh_every:
         _check_refresh(config)
+    if config.train.retrieval_lag and (config.index.in_step or config.index.refresh_every):
+        raise ConfigError("config.train.retrieval_lag: only the host's search can lag, in an index that stays as it is")
     if config.recipe == "dpr":
         _check_dpr(config)
     size, parts = config.train.batch_size, config.train.accumulate

@@ -113,10 +113,10 @@ class Checkpointer:
         states, written = run / "checkpoints", run / "config.json"
         self._lock = contextlib.ExitStack()
         with contextlib.ExitStack() as undone:  # lets go of the directory if anything below fails
-            if record:
-                first_alone(lambda: undone.enter_context(_alone_in(run)))
             if states.is_dir() and ocp.utils.checkpoint_steps(states):
                 _refuse_another(run, config_json, written.read_text("utf-8") if written.exists() else None)
+            if record:
+                first_alone(lambda: undone.enter_context(_alone_in(run)))
             logging.getLogger("absl").addFilter(_CHATTER)
             if record and is_first():
                 beside = run / "config.json.partial"
@@ -139,9 +139,13 @@ class Checkpointer:
 
         Returns:
           Whether it is being saved: False when there is a checkpoint of this step, or a later one, already.
+
+        Raises:
+          OSError: this checkpoint or the one before could not be written; those that are there stay.
         """
         metrics = {"figure": UNMEASURED if figure is None else figure}
-        return self._manager.save(step, args=ocp.args.StandardSave(state), metrics=metrics)
+        with self._writing():
+            return self._manager.save(step, args=ocp.args.StandardSave(state), metrics=metrics)
 
     def stops_after(self, step: int) -> bool:
         """Whether all processes stop after this step, as one of them was told that it will be taken away.
@@ -170,7 +174,7 @@ class Checkpointer:
         step = self.latest_step()
         if step is None:
             raise FileNotFoundError(f"no checkpoint in {self._manager.directory}")
-        place = self._manager.directory / str(step)
+        place = str(self._manager.directory / str(step))
         with _readable(place, [other for other in self._manager.all_steps() if other < step]):
             stored = _shapes(self._manager.item_metadata(step).tree)
         # Orbax would find it too, halfway through, and would name no array.
@@ -183,14 +187,28 @@ class Checkpointer:
             return self._manager.restore(step, args=ocp.args.StandardRestore(abstract_state))
 
     def wait(self) -> None:
-        """Returns when every save has reached the disk."""
-        self._manager.wait_until_finished()
+        """Returns when every save has reached the disk; raises as `save` does."""
+        with self._writing():
+            self._manager.wait_until_finished()
 
     def close(self) -> None:
         """Waits, then lets go of the threads that save, and of the directory."""
         with self._lock:
-            self._manager.wait_until_finished()
+            self.wait()
             self._manager.close()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turns whatever Orbax raises when it cannot write into one message."""
+        try:
+            yield
+        except Exception as error:
+            whole = self.latest_step()
+            stays = "there is no checkpoint yet" if whole is None else f"the checkpoint of step {whole} is whole"
+            raise OSError(
+                f"{self._manager.directory}: a checkpoint could not be written ({_first_line(error)}); {stays}. Make "
+                "room, or look at who may write there; the same command goes on"
+            ) from error
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -220,16 +238,19 @@ def _alone_in(run: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _readable(place: Path, earlier: list[int]) -> Iterator[None]:
+def _readable(place: str, earlier: list[int]) -> Iterator[None]:
     """Turns whatever Orbax raises at damaged files into one message."""
     try:
         yield
     except Exception as error:
         then = f"goes on from step {max(earlier)}" if earlier else "starts anew"
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"checkpoint {place} is damaged: {reason[:200]}. Delete that directory, and the run {then}"
+            f"checkpoint {place} is damaged: {_first_line(error)}. Delete that directory, and the run {then}"
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _options(keep: int, keep_best: int) -> ocp.CheckpointManagerOptions:

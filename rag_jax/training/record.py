@@ -11,13 +11,13 @@ import os
 import pathlib
 import platform
 import subprocess
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 
 import rag_jax
+from rag_jax.index import Index
 
+_OF_THE_INDEX = ("backend", "count", "dim", "passages", "encoder")  # the last two are fingerprints
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "transformers", "scann", "numpy")
 
 
@@ -52,14 +52,13 @@ def revision() -> str | None:
     return head and head + "+" * bool(git("status", "--porcelain", "--untracked-files=no"))
 
 
-def write_record(workdir: str | os.PathLike[str], step: int, index: Mapping[str, Any] | None, lag: int) -> None:
+def write_record(workdir: str | os.PathLike[str], step: int, index: Index | None) -> None:
     """Adds this start to `workdir`/record.json; of several processes only the first writes.
 
     Args:
       workdir: the run's.
       step: that it starts from.
-      index: what identifies the index; None where there is none.
-      lag: steps that retrieval is behind training.
+      index: what is searched; None where nothing is.
     """
     if jax.process_index() != 0:
         return
@@ -72,8 +71,7 @@ def write_record(workdir: str | os.PathLike[str], step: int, index: Mapping[str,
             "revision": revision(),
             "devices": {"kind": jax.devices()[0].device_kind, "count": jax.device_count()},
             "processes": jax.process_count(),
-            "index": index,
-            "retrieval_lag": lag,
+            "index": index and {name: getattr(index.manifest, name) for name in _OF_THE_INDEX},
         }
     )
     beside = path.with_name("record.json.partial")

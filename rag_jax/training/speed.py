@@ -55,21 +55,24 @@ class Speed:
         yield
         self._waited[what] = self._waited.get(what, 0.0) + time.monotonic() - begin
 
-    def padding(self, share: float) -> None:
-        """Notes which share of a step's encoder tokens is padding, from 0 to 1."""
-        self._padding.append(share)
+    def padding(self, share: float | None) -> None:
+        """Notes which share of a step's encoder tokens is padding, from 0 to 1; None where nobody knows."""
+        if share is not None:
+            self._padding.append(share)
 
-    def shaped(self, step: int, shape: str) -> None:
+    def compiled(self, step: int, batch: Any) -> None:
         """Says on standard error if a program was compiled since the last call, once `WARM_UP` steps are over.
 
         Args:
           step: the number of the step that was just started.
-          shape: what it was started with.
+          batch: what it was started with; a record whose arrays' shapes are named.
         """
         new = _seconds_compiling[self._known :]
         self._known += len(new)
         if new and step > self._start + WARM_UP and jax.process_index() == 0:
-            print(f"step {step}: {sum(new):.1f} s of compiling, for {shape}", file=sys.stderr, flush=True)
+            fields = {name: getattr(value, "shape", None) for name, value in vars(batch).items()}
+            shapes = ", ".join(f"{name} {list(shape)}" for name, shape in fields.items() if shape is not None)
+            print(f"step {step}: {sum(new):.1f} s of compiling, for {shapes}", file=sys.stderr, flush=True)
 
     def write(self, step: int) -> None:
         """One line for the steps since the last one."""
@@ -92,6 +95,39 @@ class Speed:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Trace:
+    """Writes what JAX's profiler sees of some steps to `directory`/profile, for TensorBoard or Perfetto.
+
+    Args:
+      directory: of the run.
+      steps: numbered as in the log; None: none. What runs when the last one ends, and is not waited for, is cut off.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], steps: range | None):
+        self._place = os.path.join(directory, "profile")
+        self._steps = steps or range(0)
+        self._running = False
+
+    def before(self, step: int) -> None:
+        """To be called before every step."""
+        if step in self._steps and not self._running:
+            jax.profiler.start_trace(self._place)
+            self._running = True
+        elif self._running and step not in self._steps:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._running:
+            jax.profiler.stop_trace()
+            self._running = False
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
 
 
 def _memory() -> int:

@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 
-import jax
 import numpy as np
 import pytest
 
@@ -14,6 +13,7 @@ from rag_jax import config as rag_config
 from rag_jax.evaluation.run import evaluate, evaluate_runs, figures_of, spread
 from rag_jax.experiment import answer_questions, load_parts, make_retriever
 from rag_jax.rag.answer import answer
+from rag_jax.rag.retrieve import Retriever
 from rag_jax.sharding import Layout
 from rag_jax.training import loop
 from rag_jax.training.checkpoint import ConfigurationMismatch
@@ -21,8 +21,9 @@ from rag_jax.training.loop import train, trained_params
 from rag_jax.training.metrics import read_metrics
 from rag_jax.training.recipes import run_recipe
 from rag_jax.training.steps import NonFiniteLoss
+from rag_jax.training.stopping import STOPPED, StopRequest
 from rag_jax.types import Answer, Passage, Question, Source
-from tests.small_runs import small, write_files
+from tests.small_runs import equal, small, write_files
 
 PASSAGES = 24
 
@@ -30,10 +31,6 @@ PASSAGES = 24
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     return write_files(tmp_path_factory.mktemp("files"), PASSAGES)
-
-
-def equal(a, b):
-    return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), a, b))
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +52,39 @@ def test_interrupted_run_ends_at_the_same_parameters_and_metrics(files, whole, t
     assert len(losses[0]) == 4
 
 
+def test_a_run_that_was_asked_to_stop_says_where_and_goes_on_from_there(files, whole, tmp_path, monkeypatch, capsys):
+    config, workdir, params = whole
+    with monkeypatch.context() as patch:
+        patch.setattr(StopRequest, "after", lambda stop, step: step == 3)
+        assert run_recipe(config, tmp_path) == STOPPED
+    assert "stopped after step 3 of 4" in capsys.readouterr().err
+    assert (tmp_path / "checkpoints" / "3").is_dir()
+    assert run_recipe(config, tmp_path, profile="4") == 0
+    assert equal(params, trained_params(config, tmp_path, load_parts(config)))
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (workdir / "metrics.jsonl").read_bytes()
+    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
+    starts = json.loads((tmp_path / "record.json").read_text())
+    assert [start["step"] for start in starts] == [0, 3]
+    assert starts[0]["index"]["count"] == PASSAGES
+
+
+def test_lagging_retrieval_searches_with_the_encoder_of_the_step_before(files, whole, tmp_path, monkeypatch):
+    encoders = []
+    encode_ahead = Retriever.encode_ahead
+
+    def note(self, config, params, questions):
+        encoders.append(np.asarray(params["tokens"]["embedding"]).copy())
+        return encode_ahead(self, config, params, questions)
+
+    monkeypatch.setattr(Retriever, "encode_ahead", note)
+    train(small(files, train__steps=3, train__checkpoint_every=3), tmp_path / "fresh")
+    fresh, encoders[:] = encoders[:], []
+    train(small(files, train__steps=3, train__checkpoint_every=3, train__retrieval_lag=1), tmp_path / "lagging")
+    # Before step 1 and 2 the lagging run encodes what the fresh one encodes after it, with the encoder of before.
+    assert equal(encoders[0], load_parts(small(files)).params["question_encoder"]["tokens"]["embedding"])
+    assert equal(encoders[1], fresh[0])
+
+
 def test_training_changes_both_models_and_lowers_the_loss(files, whole):
     config, workdir, params = whole
     start = load_parts(config).params
@@ -62,7 +92,10 @@ def test_training_changes_both_models_and_lowers_the_loss(files, whole):
         assert not equal(start[part], params[part])
     lines = read_metrics(workdir / "metrics.jsonl")
     assert all(math.isfinite(line["loss"]) and 0 <= line["prior_entropy"] <= math.log(2) + 1e-6 for line in lines)
-    assert all(line["retrieval_wait_seconds"] > 0 for line in lines)
+    speed = read_metrics(workdir / "speed.jsonl")
+    assert [line["step"] for line in speed] == [line["step"] for line in lines]
+    assert all(line["retrieval_milliseconds"] > 0 and line["questions_per_second"] > 0 for line in speed)
+    assert all(0 <= line["padding_share"] < 1 and line["compiles"] > 0 and line["memory_gib"] > 0 for line in speed)
 
 
 def test_a_finished_run_is_not_trained_again(whole):
