@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import resource
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,14 @@ from tests.small_runs import equal, small, write_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PASSAGES = 8
+# No file may grow past a megabyte, as if the disk ended there.
+NO_ROOM = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+from rag_jax.config import finalise, from_json
+from rag_jax.training.recipes import run_recipe
+sys.exit(run_recipe(finalise(from_json(sys.argv[1])), sys.argv[2]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +51,10 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(files, tmp_p
     config = small(files, train__steps=3, train__checkpoint_every=1)
     whole = train(config, tmp_path / "whole")
     train(small(files, train__steps=1, train__checkpoint_every=1), tmp_path / "run")
-    script = (
-        "import sys; from rag_jax.config import from_json, finalise; from rag_jax.training.recipes import run_recipe;"
-    )
-    script += "sys.exit(run_recipe(finalise(from_json(sys.argv[1])), sys.argv[2]))"
     text = (tmp_path / "whole" / "config.json").read_text()
-
-    def no_room():  # no file may grow past a megabyte, as if the disk ended there
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-
     done = subprocess.run(
-        [sys.executable, "-c", script, text, str(tmp_path / "run")],
+        [sys.executable, "-c", NO_ROOM, text, str(tmp_path / "run")],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=no_room,
         capture_output=True,
         text=True,
     )
