@@ -49,6 +49,15 @@ def run_recipe(config: Config, workdir: str | os.PathLike[str], profile: str = "
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return STOPPED
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        print(
+            f"error: the work of several processes was broken off ({str(error).splitlines()[0][:300]}). If one of them "
+            "ended, see what it said; the same command on all of them goes on from the last checkpoint",
+            file=sys.stderr,
+        )
+        return FAILED
     except (ValueError, OSError, NonFiniteLoss) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
