@@ -152,10 +152,9 @@ def test_recall_counts_any_gold_passage_and_leaves_questions_without_one_out(fil
     parts = load_parts(towers(files))
     questions, passages = parts.collection.evaluation, parts.collection.passages
     alone = [dataclasses.replace(question, positive_ids=()) for question in questions]
-    assert (
-        gold_recall(parts.params, parts.arch, parts.tokenizers, Collection(parts.collection.passages, (), alone)) == {}
-    )
-    every = tuple(passage.id for passage in parts.collection.passages)
+    measured = functools.partial(gold_recall, parts.params, parts.arch, parts.tokenizers)
+    assert measured(Collection(passages, (), alone)) == {}
+    every = tuple(passage.id for passage in passages)
     some = [dataclasses.replace(questions[0], positive_ids=every), *alone[1:], questions[1]]
     some[-1] = dataclasses.replace(some[-1], positive_ids=("elsewhere",))
     found = measured(Collection(passages, (), some))
