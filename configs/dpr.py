@@ -38,6 +38,7 @@ World Facts from nothing, the size of the weights that ship with the package, on
 from rag_jax.config import Config, parse_arg, update
 
 WORLD = {
+    "data.max_question_tokens": 24,
     "data.max_passage_tokens": 112,
     "dpr.hard_negatives": 0,
     "model.question_encoder": "tiny",
@@ -50,10 +51,10 @@ WORLD = {
     "optimizer.weight_decay": 0.01,
     "optimizer.clip_norm": 1.0,
     "optimizer.b2": 0.98,
-    "train.batch_size": 80,
-    "train.steps": 1000,
+    "train.batch_size": 48,
+    "train.steps": 700,
     "train.log_every": 50,
-    "train.checkpoint_every": 250,
+    "train.checkpoint_every": 100,
 }
 
 

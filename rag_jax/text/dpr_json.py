@@ -119,7 +119,7 @@ def _passages(path: pathlib.Path, line: int, record: dict[str, Any], name: str) 
             raise ReadError(path, line, f"{name!r} must hold objects with title and text, not {str(context)[:80]!r}")
         title = _typed(path, line, context, "title", str, "")
         text = _typed(path, line, context, "text", str)
-        given = context.get("passage_id", context.get("psg_id"))
+        given = context.get("psg_id") if context.get("passage_id") is None else context["passage_id"]
         made = "text-" + hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16]
         found.append(Passage(made if given is None else str(given), title, text))
     return tuple(found)

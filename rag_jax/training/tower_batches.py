@@ -107,7 +107,7 @@ class DprExamples:
         if not asked:
             raise ReadError(path, None, "no question has a positive passage; there is nothing to learn from")
         question = np.stack([_padded(row[None], t.max_question, t.question.pad_token_id)[0] for row in asked])
-        flat = np.frombuffer(tokens, tokens.typecode), np.frombuffer(ends, "q"), np.frombuffer(first, "q")
+        flat = np.frombuffer(tokens, tokens.typecode), np.frombuffer(ends, np.int64), np.frombuffer(first, np.int64)
         return cls(question, *flat, t.max_passage, t.passage.pad_token_id)
 
     def batch(self, step: int, batch_size: int, seed: int, hard_negatives: int) -> TowerBatch:

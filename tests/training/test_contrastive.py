@@ -72,8 +72,8 @@ def test_towers_of_one_size_start_alike_and_others_do_not():
     assert equal(towers["question_encoder"], towers["passage_encoder"])
     wider = dataclasses.replace(arch, passage_encoder=dataclasses.replace(BERT_PRESETS["tiny"], hidden=64))
     shapes = jax.eval_shape(lambda: init_towers(wider, jax.random.key(0)))
-    kernels = [tower["layers"]["feed_forward"]["wide"]["kernel"].shape for tower in shapes.values()]
-    assert kernels == [(2, 128, 512), (2, 128, 64)]
+    kernels = {name: tower["layers"]["feed_forward"]["wide"]["kernel"].shape for name, tower in shapes.items()}
+    assert kernels == {"question_encoder": (2, 128, 512), "passage_encoder": (2, 128, 64)}
 
 
 def test_groups_are_a_function_of_seed_and_step_and_tell_of_no_hidden_country(tokenizers):
