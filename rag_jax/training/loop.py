@@ -23,6 +23,7 @@ from rag_jax.rag.retrieve import make_batch
 from rag_jax.rag.shapes import padding_share, shaped
 from rag_jax.sharding import Layout
 from rag_jax.training.checkpoint import Checkpointer
+from rag_jax.training.collapse import CollapseMonitor
 from rag_jax.training.examples import Examples
 from rag_jax.training.optimizer import merge, partition
 from rag_jax.training.record import write_record
@@ -95,6 +96,8 @@ def _train(
         accumulate=t.accumulate,
         layout=layout,
     )
+    retrieves = config.retriever != "none"
+    collapse = CollapseMonitor(t.batch_size, config.k, len(parts.collection.passages))
     mine, pad_id = layout.my_rows(t.batch_size), parts.arch.generator.pad_id
     tower, most = parts.arch.question_encoder, config.data.max_source_tokens
     asked, encoded, found = _questions(examples, first, config, mine), None, None
@@ -109,7 +112,7 @@ def _train(
             now = dataclasses.replace(parts, passage_encoder=layout.to_host(state.index_encoder))
             retriever.take_index(run_index(config, now, workdir))
         with speed.waiting("retrieval"):
-            batch = found or make_batch(retriever, tower, query_params(state), *asked, encoded)[0]
+            batch, rows = found or make_batch(retriever, tower, query_params(state), *asked, encoded)
         # A resumed run has nothing found before its first step, so after a checkpoint nothing is.
         lags = bool(t.retrieval_lag) and (number + 1) % t.checkpoint_every != 0
         asked, found = _questions(examples, number + 1, config, mine), None
@@ -117,11 +120,12 @@ def _train(
             encoded = retriever.encode_ahead(tower, query_params(state), asked[0])
         batch, width = shaped(batch, pad_id, most, layout, t.accumulate, retriever.resident)
         speed.padding(padding_share(batch, pad_id, width))
-        state, report = step_fn(state, on_devices, layout.rows(batch), width, retriever.resident)
+        rows = layout.rows(rows.astype(np.int32)) if rows is not None and retrieves else None
+        state, report = step_fn(state, on_devices, layout.rows(batch), width, retriever.resident, rows)
         speed.compiled(number + 1, batch)
         if lags:
             with speed.waiting("search"):
-                found = make_batch(retriever, tower, query_params(state), *asked, encoded)[0]
+                found = make_batch(retriever, tower, query_params(state), *asked, encoded)
         else:
             # The next questions are encoded behind this step, with the encoder that it leaves: the device has work
             # while the host reads, writes and saves.
@@ -129,7 +133,7 @@ def _train(
         generation = {"index_generation": number // every} if every else {}
         return state, {**report, **generation}
 
-    state = run_steps(config, workdir, checkpointer, rules, state, advance, traced)
+    state = run_steps(config, workdir, checkpointer, rules, state, advance, traced, collapse.warning)
     return merge(layout.to_host(state.trainable), frozen)
 
 

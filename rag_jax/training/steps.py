@@ -25,6 +25,9 @@ Advance = Callable[[int, TrainState, Speed], tuple[TrainState, dict[str, Any]]]
 """(updates made so far, state, where waiting is noted) -> the state after one more, and that step's numbers, which may
 still be computed and are the same whenever the step is done again."""
 
+Watch = Callable[[int, Mapping[str, Any]], str]
+"""(step, its numbers) -> a warning for the user, or ''."""
+
 
 class NonFiniteLoss(RuntimeError):
     """The loss became NaN or infinite; training stopped before the damage was saved."""
@@ -85,6 +88,7 @@ def run_steps(
     state: TrainState,
     advance: Advance,
     traced: range | None = None,
+    watch: Watch = lambda step, report: "",
 ) -> TrainState:
     """Trains from the state's step to `config.train.steps`, and gives back the last state.
 
@@ -96,6 +100,7 @@ def run_steps(
       state: from `saved_or_new_state`; its buffers may be given up.
       advance: one step. Its report holds 'loss', and any other numbers for the log.
       traced: steps whose work JAX's profiler writes to `workdir`/profile, numbered as in the log.
+      watch: is shown every step's numbers.
 
     Raises:
       NonFiniteLoss: with the number of the step.
@@ -103,7 +108,7 @@ def run_steps(
     """
     t, first = config.train, int(state.step)
     with contextlib.ExitStack() as stack:
-        log = stack.enter_context(_Log(config, workdir, rules, first))
+        log = stack.enter_context(_Log(config, workdir, rules, first, watch))
         stop = stack.enter_context(StopRequest(checkpointer.stops_after))
         trace = stack.enter_context(Trace(workdir, traced))
         for number in range(first, t.steps):
@@ -129,9 +134,11 @@ def run_steps(
 class _Log:
     """Where a run's numbers go: metrics.jsonl, speed.jsonl and the line of progress."""
 
-    def __init__(self, config: Config, workdir: str | os.PathLike[str], rules: tuple[Rule, ...], first: int):
+    def __init__(
+        self, config: Config, workdir: str | os.PathLike[str], rules: tuple[Rule, ...], first: int, watch: Watch
+    ):
         t = config.train
-        self._every, self._steps, self._rules = t.log_every, t.steps, rules
+        self._every, self._steps, self._rules, self._watch = t.log_every, t.steps, rules, watch
         self._pending: tuple[int, Mapping[str, Any]] | None = None
         with contextlib.ExitStack() as stack:
             self._metrics = stack.enter_context(MetricsWriter(workdir, first))
@@ -144,7 +151,10 @@ class _Log:
         self._pending = step, report
 
     def flush(self) -> None:
-        """Reads the numbers that were taken last, refuses a loss that is not finite, and writes what is due."""
+        """Reads the numbers that were taken last, refuses a loss that is not finite, and writes what is due.
+
+        A warning has a line with its step's numbers, due or not.
+        """
         if self._pending is None:
             return
         (step, report), self._pending = self._pending, None
@@ -155,10 +165,13 @@ class _Log:
                 f"step {step}: the loss is {loss}; nothing of this step was saved. Lower "
                 "config.optimizer.learning_rate, or look at the batch of this step; the last checkpoint is whole"
             )
-        if step % self._every == 0 or step == self._steps:
+        warning = self._watch(step, report)
+        if warning:
+            self._progress.say(warning)
+        if step % self._every == 0 or step == self._steps or warning:
             self._progress.update(step, loss)
             rates = {f"learning_rate/{name}": rate for name, rate in learning_rates(self._rules, step - 1).items()}
-            self._metrics.write(step, {**report, **rates})
+            self._metrics.write(step, {**report, **rates, **({"warning": warning} if warning else {})})
             self.speed.write(step)
 
     def __enter__(self) -> _Log:
