@@ -49,6 +49,12 @@ class DataConfig(Group):
     """What to train on and how long texts may be, in tokens. Empty paths mean the data that `dataset` comes with.
 
     Attributes:
+      dataset: 'world_facts'; 'files', which are the three paths; or a set of the paper's from its authors' files:
+        natural_questions, trivia_qa, web_questions, curated_trec, ms_marco, jeopardy, fever, fever_symmetric.
+      labels: the words that stand for the classes of a set that has some (of FEVER's: supports, refutes, not enough
+        information), each one token of the generator. The answer is the likeliest of them, one token without an end
+        token (the paper's section 3.4); claims of a class for which no word is left are not read.
+      train_answers: of a question with several answers whether the 'first' is trained on, or 'each' in a pair.
       hf_compat_input: the generator reads passage, then question, joined and cut as Hugging Face's RAG does it; for its
         checkpoints, which had a max_source_tokens of 300.
       regex_answers: the answers to evaluate on are regexes, as in CuratedTREC.
@@ -63,6 +69,8 @@ class DataConfig(Group):
     max_passage_tokens: int = _within(128, 1)
     max_source_tokens: int = _within(160, 2)
     max_target_tokens: int = _within(24, 1)
+    labels: Names = ()
+    train_answers: str = _one_of("first", "each")
     hf_compat_input: bool = False
     regex_answers: bool = False
 

@@ -79,7 +79,8 @@ def _train(
     if first >= t.steps:
         return merge(layout.to_host(state.trainable), frozen)
 
-    examples = Examples.tokenize(parts.collection.train, parts.tokenizers)
+    each = config.data.train_answers == "each"
+    examples = Examples.tokenize(parts.collection.train, parts.tokenizers, each, config.data.labels)
     on_devices = layout.place(frozen)
     if every:  # the index is a derived file: one that a later step left there is made again for this state
         state = _taken_over(state, on_devices) if first % every == 0 else state
