@@ -14,7 +14,6 @@ import subprocess
 
 import jax
 
-import rag_jax
 from rag_jax.index import Index
 
 _OF_THE_INDEX = ("backend", "count", "dim", "passages", "encoder")  # the last two are fingerprints
@@ -34,19 +33,19 @@ def versions() -> dict[str, str]:
 
 def revision() -> str | None:
     """The git revision of the code, with '+' where files differ from it; None outside a checkout of it."""
-    folder = pathlib.Path(rag_jax.__file__).resolve().parent
+    here = pathlib.Path(__file__).resolve()
 
     def git(*arguments: str) -> str | None:
         try:
             done = subprocess.run(
-                ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=10
+                ["git", "-C", str(here.parent), *arguments], capture_output=True, text=True, check=True, timeout=10
             )
         except (OSError, subprocess.SubprocessError):
             return None
         return done.stdout.strip()
 
     # An installed package may lie inside somebody else's checkout.
-    if git("ls-files", "--error-unmatch", "types.py") is None:
+    if git("ls-files", "--error-unmatch", here.name) is None:
         return None
     head = git("rev-parse", "HEAD")
     return head and head + "+" * bool(git("status", "--porcelain", "--untracked-files=no"))
