@@ -97,6 +97,12 @@ def _check(config: Config) -> None:
         raise ConfigError("config.index.in_step: config.data.hf_compat_input joins texts, which only the host can")
     if config.index.remainders and config.index.dtype != "int8":
         raise ConfigError("config.index.remainders: they are those of config.index.dtype=int8")
+    if config.index.refresh_every:
+        _check_refresh(config)
+    if config.train.retrieval_lag and (config.index.in_step or config.index.refresh_every):
+        raise ConfigError("config.train.retrieval_lag: only the host's search can lag, in an index that stays as it is")
+    if config.recipe == "dpr":
+        _check_dpr(config)
     if "regex" in config.eval.metrics and not config.data.regex_answers:
         raise ConfigError("config.eval.metrics: regex takes answers that are regexes, config.data.regex_answers=true")
     words = [name for name in config.eval.metrics if name not in OF_REGEXES]
@@ -113,6 +119,30 @@ def _check(config: Config) -> None:
     for small, large in pairs:  # a longer question would leave no room for a passage
         if get(config, small) > get(config, large):
             raise ConfigError(f"config.{small}: {get(config, small)} is more than config.{large}, {get(config, large)}")
+
+
+def _check_refresh(config: Config) -> None:
+    """Refuses what cannot be with a passage encoder that is trained."""
+    name = "config.index.refresh_every"
+    if config.retriever != "dpr" or not has_towers(config):
+        raise ConfigError(f"{name}: passages are embedded again for a retriever of two towers; set it to 0")
+    if any(re.match(rf"(?:{pattern})(?:/|$)", "passage_encoder") for pattern in config.freeze):
+        raise ConfigError(f"{name}: config.freeze holds the passage encoder, whose vectors never change; set it to 0")
+    if config.index.directory:
+        raise ConfigError(
+            f"config.index.directory: with {name} the index changes with the run and lies in the run directory; "
+            "to begin with one that exists, copy it to WORKDIR/index"
+        )
+
+
+def _check_dpr(config: Config) -> None:
+    """Refuses what recipe 'dpr' cannot do."""
+    if config.train.accumulate > 1:
+        raise ConfigError("config.train.accumulate: in parts a batch would have fewer negatives; recipe dpr takes 1")
+    if config.data.dataset == "world_facts" and config.dpr.hard_negatives:
+        raise ConfigError("config.dpr.hard_negatives: the batches of World Facts hold them already; set it to 0")
+    if config.index.refresh_every:
+        raise ConfigError("config.index.refresh_every: recipe dpr trains without an index; set it to 0")
 
 
 def _check_labels(config: Config) -> None:

@@ -31,8 +31,8 @@ from rag_jax.rag.rules import DecodeOptions
 from rag_jax.tpu.hlo import read_program
 from rag_jax.tpu.loops import loops
 from rag_jax.tpu.price import Cost, price
-from rag_jax.training.loop import rules_and_optimizer
 from rag_jax.training.step import make_train_step
+from rag_jax.training.steps import rules_and_optimizer
 from rag_jax.types import Batch
 
 _TOO_LARGE = re.compile(r"\(([\d.]+)([KMGT])\) exceeds available|Used ([\d.]+)([KMGT]) of")
@@ -93,7 +93,7 @@ def train_call(plan: Plan) -> Call:
         layout=plan.layout,
     )
     batch = batch_shapes(plan, plan.layout, c.train.batch_size, c.k, training=True)
-    resident = resident_shapes(plan, plan.layout, c.k)
+    resident = resident_shapes(plan, plan.layout, c.k, training=True)
     return Call(step, (state, frozen, batch, source_width(plan), resident), {})
 
 
@@ -133,7 +133,7 @@ def decoding_call(plan: Plan) -> Call:
     c, layout = plan.config, plan.evaluation
     options = DecodeOptions(max_new_tokens=c.data.max_target_tokens, num_beams=c.eval.beams)
     inputs = (
-        layout.abstract(params_shapes(plan)),
+        layout.abstract(params_shapes(plan, training=False)),
         plan.arch,
         batch_shapes(plan, layout, decoded_questions(plan), c.eval.k, training=False),
         None,

@@ -61,17 +61,22 @@ class Examples:
         return len(self.target)
 
     def batch(self, step: int, batch_size: int, seed: int) -> tuple[Int[np.ndarray, "B"], Float[np.ndarray, "B"]]:
-        """Row numbers and weights of a step's batch.
+        """Row numbers and weights of a step's batch."""
+        return rows_of_step(len(self), step, batch_size, seed), np.ones(batch_size, np.float32)
 
-        Every epoch is one permutation of all rows; batches run on over its end, so each row is seen equally often.
-        """
-        places = step * batch_size + np.arange(batch_size)
-        epochs, offsets = np.divmod(places, len(self))
-        rows = np.empty(batch_size, np.int64)
-        for epoch in np.unique(epochs):
-            order = np.random.default_rng((seed, int(epoch))).permutation(len(self))
-            rows[epochs == epoch] = order[offsets[epochs == epoch]]
-        return rows, np.ones(batch_size, np.float32)
+
+def rows_of_step(count: int, step: int, batch_size: int, seed: int) -> Int[np.ndarray, "B"]:
+    """Row numbers of a step's batch, of `count` rows.
+
+    Every epoch is one permutation of all rows; batches run on over its end, so each row is seen equally often.
+    """
+    places = step * batch_size + np.arange(batch_size)
+    epochs, offsets = np.divmod(places, count)
+    rows = np.empty(batch_size, np.int64)
+    for epoch in np.unique(epochs):
+        order = np.random.default_rng((seed, int(epoch))).permutation(count)
+        rows[epochs == epoch] = order[offsets[epochs == epoch]]
+    return rows
 
 
 def _texts(pairs: Sequence[tuple[Question, str]], tokenizers: Tokenizers) -> Int[np.ndarray, "N T"]:
