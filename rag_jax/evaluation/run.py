@@ -65,7 +65,8 @@ def evaluate(config: Config, workdir: str | os.PathLike[str], restore: Restore) 
     answers = answer_questions(config, parts, params, retriever, questions)
     k = 0 if config.retriever == "none" else config.eval.k
     gold = gold_pages(retriever.index.passages, questions) if k else None
-    figures, scores = figures_of(questions, answers, k, config.eval.metrics, config.data.regex_answers, gold)
+    how = {"metrics": config.eval.metrics, "regex": config.data.regex_answers, "labels": bool(config.data.labels)}
+    figures, scores = figures_of(questions, answers, k, gold=gold, **how)
     return Evaluated(config, parts, params, questions, answers, figures, scores)
 
 
