@@ -44,21 +44,26 @@ class Speed:
         self._writer = MetricsWriter(directory, start, "speed.jsonl")
         self._batch_size, self._start, self._done = batch_size, start, start
         self._time = time.monotonic()
-        self._waited: dict[str, float] = {}
-        self._padding: list[float] = []
+        self._now: dict[str, float] = {}  # of the step that is under way
+        self._ended: list[dict[str, float]] = []  # of those without a line yet
         self._known = len(_seconds_compiling)
 
     @contextlib.contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """Adds the time inside to '<what>_milliseconds', a mean over steps."""
-        begin = time.monotonic()
+        begin, name = time.monotonic(), f"{what}_milliseconds"
         yield
-        self._waited[what] = self._waited.get(what, 0.0) + time.monotonic() - begin
+        self._now[name] = self._now.get(name, 0.0) + 1e3 * (time.monotonic() - begin)
 
     def padding(self, share: float | None) -> None:
         """Notes which share of a step's encoder tokens is padding, from 0 to 1; None where nobody knows."""
         if share is not None:
-            self._padding.append(share)
+            self._now["padding_share"] = share
+
+    def end_step(self) -> None:
+        """What was noted since the last call belongs to one step, which was just started."""
+        self._ended.append(self._now)
+        self._now = {}
 
     def compiled(self, step: int, batch: Any) -> None:
         """Says on standard error if a program was compiled since the last call, once `WARM_UP` steps are over.
@@ -79,12 +84,12 @@ class Speed:
         steps, now = step - self._done, time.monotonic()
         rate = steps / max(now - self._time, 1e-9)
         line = {"steps_per_second": rate, "questions_per_second": rate * self._batch_size}
-        line |= {f"{what}_milliseconds": 1e3 * total / steps for what, total in self._waited.items()}
-        if self._padding:
-            line["padding_share"] = sum(self._padding) / len(self._padding)
+        told, self._ended = self._ended[:steps], self._ended[steps:]
+        for name in sorted({name for one in told for name in one}):
+            line[name] = sum(one.get(name, 0.0) for one in told) / steps
         line |= {"compiles": len(_seconds_compiling), "compile_seconds": sum(_seconds_compiling)}
         self._writer.write(step, line | {"memory_gib": _memory() / GIB})
-        self._done, self._time, self._waited, self._padding = step, now, {}, []
+        self._done, self._time = step, now
 
     def close(self) -> None:
         """Closes the file."""

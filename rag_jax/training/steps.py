@@ -149,6 +149,7 @@ class _Log:
     def take(self, step: int, report: Mapping[str, Any]) -> None:
         """A step's numbers, which may still be computed."""
         self._pending = step, report
+        self.speed.end_step()
 
     def flush(self) -> None:
         """Reads the numbers that were taken last, refuses a loss that is not finite, and writes what is due.
