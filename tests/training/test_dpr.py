@@ -1,6 +1,7 @@
 """Runs of recipe 'dpr', small: resuming, what a run leaves, and what RAG takes of it."""
 
 import dataclasses
+import functools
 import json
 
 import jax
