@@ -37,6 +37,7 @@ from rag_jax.sharding import ONE_DEVICE, Layout, first_alone, make_mesh, state_r
 from rag_jax.text.datasets import Collection, load_collection
 from rag_jax.text.dpr_json import read_evaluation
 from rag_jax.text.table import PassageTable
+from rag_jax.text.tasks import TASKS
 from rag_jax.text.tokens import Tokenizers
 from rag_jax.types import Answer, Question
 
@@ -61,8 +62,12 @@ class Parts:
     collection: Collection
 
 
-def load_parts(config: Config) -> Parts:
+def load_parts(config: Config, collection: Collection | None = None) -> Parts:
     """Everything but the index.
+
+    Args:
+      config: final.
+      collection: passages and questions; None = as the configuration says.
 
     Raises:
       FileNotFoundError, ValueError: weights, data or sizes that do not fit, see the functions called.
@@ -82,6 +87,7 @@ def load_parts(config: Config) -> Parts:
         parts=names,
     )
     check_tokenizers(arch, tokenizers, names)
+    tokenizers.labels(d.labels)  # refuses words that are no labels
     if m.init_from:
         params = load_weights(arch, m.init_from, names)
     elif towers_alone:
@@ -89,9 +95,9 @@ def load_parts(config: Config) -> Parts:
     else:
         params = init_params(arch, jax.random.key(config.seed))
         params = {name: params[name] for name in names}
-    if towers_alone and d.dataset == "files":
+    if collection is None and towers_alone and d.dataset == "files":
         collection = read_evaluation(d.eval_questions_path, d.passages_path)
-    else:
+    if collection is None:
         collection = load_collection(
             d.dataset,
             edition=d.edition,
@@ -99,6 +105,7 @@ def load_parts(config: Config) -> Parts:
             passages_path=d.passages_path,
             questions_path=d.questions_path,
             eval_questions_path=d.eval_questions_path,
+            labels=d.labels,
         )
     trained = towers_alone or config.index.refresh_every
     encoder = params.get("passage_encoder") if trained else params.pop("passage_encoder", None)
@@ -144,10 +151,11 @@ def _check_given(config: Config) -> None:
     if not m.init_from and any(getattr(m, part) not in ("", "tiny") for part in PARTS):
         missing.append("config.model.init_from: random weights of these sizes have no tokenizer; give a directory")
     towers_alone = config.recipe == "dpr"  # its questions come with passages
-    if d.dataset == "files" and not d.passages_path and not towers_alone:
-        missing.append("config.data.passages_path: data set 'files' needs passages")
-    if d.dataset == "files" and not (d.questions_path or (d.eval_questions_path and not towers_alone)):
-        missing.append("config.data.questions_path: data set 'files' needs questions")
+    brings_passages = towers_alone or (d.dataset in TASKS and TASKS[d.dataset].passages is not None)
+    if d.dataset != "world_facts" and not (d.passages_path or brings_passages):
+        missing.append(f"config.data.passages_path: data set {d.dataset!r} needs passages")
+    if d.dataset != "world_facts" and not (d.questions_path or (d.eval_questions_path and not towers_alone)):
+        missing.append(f"config.data.questions_path: data set {d.dataset!r} needs questions")
     if missing:
         raise ValueError("; ".join(missing))
 
@@ -193,13 +201,13 @@ def _open_or_build(parts: Parts, directory: pathlib.Path, backend: str, dtype: s
     )
 
 
-def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] | None = None) -> Layout:
+def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] | int | None = None) -> Layout:
     """The mesh over all devices, and where the configuration puts what lies on it.
 
     Args:
       config: final.
       params: instead of `config.sharding.params`.
-      devices: those to use; None = all.
+      devices: see `make_mesh`.
 
     Raises:
       ValueError: `config.sharding.model` does not divide the devices of a host.
@@ -282,12 +290,13 @@ def answer_questions(
             max_source=config.data.max_source_tokens,
             options=DecodeOptions(max_new_tokens=config.data.max_target_tokens, num_beams=config.eval.beams),
             fast=config.eval.decoding == "fast",
+            labels=config.data.labels,
             seed=config.seed,
             layout=layout,
         )
     )
 
 
-def evaluation_layout(config: Config, devices: Sequence[jax.Device] | None = None) -> Layout:
+def evaluation_layout(config: Config, devices: Sequence[jax.Device] | int | None = None) -> Layout:
     """As `make_layout`, but parameters are whole: fetching them layer by layer for every token would take longest."""
     return make_layout(config, "replicated", devices)

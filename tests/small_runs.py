@@ -2,6 +2,9 @@
 
 import json
 
+import jax
+import numpy as np
+
 from rag_jax import config as rag_config
 from rag_jax.text.world_facts import world_passages, world_questions
 
@@ -48,3 +51,7 @@ def small(files, **values):
     }
     rag_config.update(config, defaults | {name.replace("__", "."): value for name, value in values.items()})
     return rag_config.finalise(config)
+
+
+def equal(a, b):
+    return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), a, b))

@@ -6,6 +6,7 @@ Sizes alone are read: those of presets or of a weights directory's model.json, a
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import pathlib
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ class Plan:
     Attributes:
       config: final.
       topology: the slice's name.
-      devices: its chips.
+      devices: its chips, or how many there are of chips that are nowhere: for them programs can be lowered.
       chip: their figures.
       arch: sizes of the networks.
       names: those that are used.
@@ -50,7 +51,7 @@ class Plan:
 
     config: Config
     topology: str
-    devices: tuple[jax.Device, ...]
+    devices: tuple[jax.Device, ...] | int
     chip: Chip
     arch: Architecture
     names: tuple[str, ...]
@@ -60,7 +61,7 @@ class Plan:
     @property
     def chips(self) -> int:
         """How many."""
-        return len(self.devices)
+        return self.layout.mesh.size
 
     @property
     def hosts(self) -> int:
@@ -95,14 +96,14 @@ def topology_devices(topology: str) -> tuple[Chip, list[jax.Device]]:
 
 
 def make_plan(
-    config: Config, topology: str, devices: Sequence[jax.Device], chip: Chip, passages: int | None = None
+    config: Config, topology: str, devices: Sequence[jax.Device] | int, chip: Chip, passages: int | None = None
 ) -> Plan:
     """Lays a configuration out.
 
     Args:
       config: final.
       topology: the name to show.
-      devices: to compile for.
+      devices: to compile for, or a number, see `Plan`.
       chip: what to price with.
       passages: None: as the manifest of `config.index.directory` says; without one, Wikipedia's.
 
@@ -119,14 +120,21 @@ def make_plan(
         directory = pathlib.Path(config.index.directory)
         there = config.index.directory and (directory / MANIFEST).is_file()
         passages = read_manifest(directory).count if there else WIKIPEDIA
-    return Plan(config, topology, tuple(devices), chip, arch, names, layout, passages)
+    devices = devices if isinstance(devices, int) else tuple(devices)
+    return Plan(config, topology, devices, chip, arch, names, layout, passages)
 
 
 def params_shapes(plan: Plan, training: bool = True) -> dict[str, Any]:
     """The parameters of a step or of decoding, as shapes: the passage encoder only where a step trains it."""
-    shapes = jax.eval_shape(lambda: init_params(plan.arch, jax.random.key(0)))
+    shapes = _shapes(plan.arch)
     trained = training and plan.config.index.refresh_every > 0
     return {name: shapes[name] for name in plan.names if trained or name != "passage_encoder"}
+
+
+@functools.lru_cache
+def _shapes(arch: Architecture) -> dict[str, Any]:
+    """Of all parameters; finding them takes a second of tracing."""
+    return jax.eval_shape(lambda: init_params(arch, jax.random.key(0)))
 
 
 def state_shapes(plan: Plan, layout: Layout | None = None) -> tuple[TrainState, dict[str, Any]]:

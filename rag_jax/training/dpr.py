@@ -22,6 +22,8 @@ from rag_jax.training.checkpoint import Checkpointer
 from rag_jax.training.contrastive import TowerBatch, make_tower_step
 from rag_jax.training.metrics import MetricsWriter
 from rag_jax.training.optimizer import merge, partition
+from rag_jax.training.record import write_record
+from rag_jax.training.speed import Speed
 from rag_jax.training.step import TrainState
 from rag_jax.training.steps import check_batch, rules_and_optimizer, run_steps, saved_or_new_state
 from rag_jax.training.tower_batches import DprExamples, WorldGroups
@@ -29,7 +31,9 @@ from rag_jax.training.tower_batches import DprExamples, WorldGroups
 RECALL_AT = (1, 5)
 
 
-def train_towers(config: Config, workdir: str | os.PathLike[str], parts: Parts | None = None) -> dict[str, Any]:
+def train_towers(
+    config: Config, workdir: str | os.PathLike[str], parts: Parts | None = None, traced: range | None = None
+) -> dict[str, Any]:
     """Trains both towers and leaves `config.json`, `metrics.jsonl`, `checkpoints/` and `weights/` in `workdir`.
 
     The last line of the metrics holds the recall of gold passages on the evaluation questions, where there are any. A
@@ -39,13 +43,16 @@ def train_towers(config: Config, workdir: str | os.PathLike[str], parts: Parts |
       config: final, of recipe 'dpr'.
       workdir: the run's own directory.
       parts: what to start from, when it is loaded already.
+      traced: see `run_steps`.
 
     Returns:
       The trained parameters, {'question_encoder', 'passage_encoder'}.
 
     Raises:
       ConfigurationMismatch: the directory holds another configuration's checkpoints; nothing was written.
+      InUse: another process trains in the directory.
       NonFiniteLoss: with the number of the step.
+      Stopped: the process was asked to stop; the state is saved.
     """
     layout, workdir = make_layout(config), pathlib.Path(workdir)
     check_batch(config, layout)
@@ -56,16 +63,19 @@ def train_towers(config: Config, workdir: str | os.PathLike[str], parts: Parts |
         state = saved_or_new_state(checkpointer, trainable, optimizer, layout)
         unfinished = int(state.step) < config.train.steps
         if unfinished:
+            write_record(workdir, int(state.step), None)
             batches = _batches(config, parts.tokenizers)
             dropout = config.model.dropout > 0
             step_fn = make_tower_step(parts.arch, optimizer, dropout=dropout, seed=config.seed, layout=layout)
             on_devices, mine = layout.place(frozen), layout.my_rows(config.train.batch_size)
 
-            def advance(number: int, state: TrainState) -> tuple[TrainState, dict[str, Any]]:
+            def advance(number: int, state: TrainState, speed: Speed) -> tuple[TrainState, dict[str, Any]]:
                 batch = jax.tree.map(lambda column: column[mine], batches(number))
-                return step_fn(state, on_devices, layout.rows(batch))
+                state, report = step_fn(state, on_devices, layout.rows(batch))
+                speed.compiled(number + 1, batch)
+                return state, report
 
-            state = run_steps(config, workdir, checkpointer, rules, state, advance)
+            state = run_steps(config, workdir, checkpointer, rules, state, advance, traced)
         params = merge(layout.to_host(state.trainable), frozen)
     if unfinished or not (workdir / "weights" / "model.json").is_file():
         first_alone(lambda: _finish(config, workdir, parts, params))

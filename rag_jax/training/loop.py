@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-import time
 from typing import Any
 
 import jax
@@ -21,16 +20,21 @@ from jaxtyping import Int
 from rag_jax.config import Config, to_json
 from rag_jax.experiment import Parts, load_parts, make_layout, make_retriever, run_index
 from rag_jax.rag.retrieve import make_batch
-from rag_jax.rag.shapes import to_devices
+from rag_jax.rag.shapes import padding_share, shaped
 from rag_jax.sharding import Layout
 from rag_jax.training.checkpoint import Checkpointer
+from rag_jax.training.collapse import CollapseMonitor
 from rag_jax.training.examples import Examples
 from rag_jax.training.optimizer import merge, partition
+from rag_jax.training.record import write_record
+from rag_jax.training.speed import Speed
 from rag_jax.training.step import TrainState, init_state, make_train_step
 from rag_jax.training.steps import check_batch, rules_and_optimizer, run_steps, saved_or_new_state
 
 
-def train(config: Config, workdir: str | os.PathLike[str], parts: Parts | None = None) -> dict[str, Any]:
+def train(
+    config: Config, workdir: str | os.PathLike[str], parts: Parts | None = None, traced: range | None = None
+) -> dict[str, Any]:
     """Trains one configuration and leaves `config.json`, `metrics.jsonl`, `checkpoints/` and the index in `workdir`.
 
     A directory that holds this configuration's checkpoints is gone on with; a finished run is not trained again.
@@ -39,6 +43,7 @@ def train(config: Config, workdir: str | os.PathLike[str], parts: Parts | None =
       config: final, see `rag_jax.config.finalise`.
       workdir: the run's own directory.
       parts: what to start from, when it is loaded already.
+      traced: see `run_steps`.
 
     Returns:
       The trained parameters, {'question_encoder', 'generator'}; without the first in closed book and with BM25, with
@@ -46,17 +51,24 @@ def train(config: Config, workdir: str | os.PathLike[str], parts: Parts | None =
 
     Raises:
       ConfigurationMismatch: the directory holds another configuration's checkpoints; nothing was written.
+      InUse: another process trains in the directory.
       NonFiniteLoss: with the number of the step.
+      Stopped: the process was asked to stop; the state is saved.
     """
     layout = make_layout(config)
     check_batch(config, layout)
     with Checkpointer(workdir, to_json(config), keep=config.train.keep_checkpoints) as checkpointer:
         parts = parts or load_parts(config)
-        return _train(config, pathlib.Path(workdir), parts, checkpointer, layout)
+        return _train(config, pathlib.Path(workdir), parts, checkpointer, layout, traced)
 
 
 def _train(
-    config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Checkpointer, layout: Layout
+    config: Config,
+    workdir: pathlib.Path,
+    parts: Parts,
+    checkpointer: Checkpointer,
+    layout: Layout,
+    traced: range | None,
 ) -> dict[str, Any]:
     o, t, every = config.optimizer, config.train, config.index.refresh_every
     rules, optimizer = rules_and_optimizer(config)
@@ -67,12 +79,14 @@ def _train(
     if first >= t.steps:
         return merge(layout.to_host(state.trainable), frozen)
 
-    examples = Examples.tokenize(parts.collection.train, parts.tokenizers)
+    each = config.data.train_answers == "each"
+    examples = Examples.tokenize(parts.collection.train, parts.tokenizers, each, config.data.labels)
     on_devices = layout.place(frozen)
     if every:  # the index is a derived file: one that a later step left there is made again for this state
         state = _taken_over(state, on_devices) if first % every == 0 else state
         parts = dataclasses.replace(parts, passage_encoder=layout.to_host(state.index_encoder))
     retriever = make_retriever(config, parts, workdir, config.k, layout, encoded_in_step=every > 0)
+    write_record(workdir, first, getattr(retriever, "index", None))  # closed book has none
     step_fn = make_train_step(
         parts.arch,
         optimizer,
@@ -83,32 +97,44 @@ def _train(
         accumulate=t.accumulate,
         layout=layout,
     )
+    retrieves = config.retriever != "none"
+    collapse = CollapseMonitor(t.batch_size, config.k, len(parts.collection.passages))
     mine, pad_id = layout.my_rows(t.batch_size), parts.arch.generator.pad_id
     tower, most = parts.arch.question_encoder, config.data.max_source_tokens
-    asked, encoded = _questions(examples, first, config, mine), None
+    asked, encoded, found = _questions(examples, first, config, mine), None, None
 
     def query_params(state: TrainState) -> Any:
         return state.trainable.get("question_encoder", on_devices.get("question_encoder"))
 
-    def advance(number: int, state: TrainState) -> tuple[TrainState, dict[str, Any]]:
-        nonlocal asked, encoded
+    def advance(number: int, state: TrainState, speed: Speed) -> tuple[TrainState, dict[str, Any]]:
+        nonlocal asked, encoded, found
         if every and number % every == 0 and number > first:
             state = _taken_over(state, on_devices)
             now = dataclasses.replace(parts, passage_encoder=layout.to_host(state.index_encoder))
             retriever.take_index(run_index(config, now, workdir))
-        begin = time.monotonic()
-        batch, _ = make_batch(retriever, tower, query_params(state), *asked, encoded)
-        waited = time.monotonic() - begin
-        batch, width = to_devices(batch, pad_id, most, layout, t.accumulate, retriever.resident)
-        state, report = step_fn(state, on_devices, batch, width, retriever.resident)
-        # The next questions are encoded behind this step, with the encoder that it leaves: the device has work while
-        # the host reads, writes and saves.
-        asked = _questions(examples, number + 1, config, mine)
-        encoded = retriever.encode_ahead(tower, query_params(state), asked[0])
+        with speed.waiting("retrieval"):
+            batch, rows = found or make_batch(retriever, tower, query_params(state), *asked, encoded)
+        # A resumed run has nothing found before its first step, so after a checkpoint nothing is.
+        lags = bool(t.retrieval_lag) and (number + 1) % t.checkpoint_every != 0
+        asked, found = _questions(examples, number + 1, config, mine), None
+        if lags:
+            encoded = retriever.encode_ahead(tower, query_params(state), asked[0])
+        batch, width = shaped(batch, pad_id, most, layout, t.accumulate, retriever.resident)
+        speed.padding(padding_share(batch, pad_id, width))
+        rows = layout.rows(rows.astype(np.int32)) if rows is not None and retrieves else None
+        state, report = step_fn(state, on_devices, layout.rows(batch), width, retriever.resident, rows)
+        speed.compiled(number + 1, batch)
+        if lags:
+            with speed.waiting("search"):
+                found = make_batch(retriever, tower, query_params(state), *asked, encoded)
+        else:
+            # The next questions are encoded behind this step, with the encoder that it leaves: the device has work
+            # while the host reads, writes and saves.
+            encoded = retriever.encode_ahead(tower, query_params(state), asked[0])
         generation = {"index_generation": number // every} if every else {}
-        return state, {**report, **generation, "retrieval_wait_seconds": waited}
+        return state, {**report, **generation}
 
-    state = run_steps(config, workdir, checkpointer, rules, state, advance)
+    state = run_steps(config, workdir, checkpointer, rules, state, advance, traced, collapse.warning)
     return merge(layout.to_host(state.trainable), frozen)
 
 

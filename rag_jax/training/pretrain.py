@@ -128,13 +128,7 @@ def train_reader(
     rules = make_rules(learning_rate=learning_rate, steps=total, schedule="cosine", warmup_steps=min(200, total))
     optimizer = make_optimizer(rules, clip_norm=1.0, weight_decay=0.01, b2=0.98)
 
-    @functools.partial(jax.jit, static_argnames="width", donate_argnums=(0, 1))
-    def step(params: Any, state: Any, question: Array, passage: Array, target: Array, width: int) -> Any:
-        loss = functools.partial(reader_loss, config=config, width=width)
-        gradient, report = jax.grad(loss, has_aux=True)(params, question=question, passage=passage, target=target)
-        updates, state = optimizer.update(gradient, state, params)
-        return optax.apply_updates(params, updates), state, report
-
+    step = make_reader_step(config, optimizer)
     state, begin = optimizer.init(params), time.monotonic()
     for index, stage in enumerate(stages):
         kept = []
@@ -151,6 +145,22 @@ def train_reader(
                 log({"part": "reader", "stage": index, "step": number, "split": "validation", **figures})
                 save(index, params)
     return params
+
+
+def make_reader_step(config: BartConfig, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
+    """A jitted `step(params, state, question, passage, target, width) -> (params, state, report)`.
+
+    The buffers of the first two are donated.
+    """
+
+    @functools.partial(jax.jit, static_argnames="width", donate_argnums=(0, 1))
+    def step(params: Any, state: Any, question: Array, passage: Array, target: Array, width: int) -> Any:
+        loss = functools.partial(reader_loss, config=config, width=width)
+        gradient, report = jax.grad(loss, has_aux=True)(params, question=question, passage=passage, target=target)
+        updates, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state, report
+
+    return step
 
 
 def reader_accuracy(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import re
 import sys
 import time
 from typing import Any
@@ -25,31 +26,60 @@ from rag_jax.training.loop import train
 from rag_jax.training.metrics import MetricsWriter
 from rag_jax.training.pretrain import ReaderStage, make_tokenizer, train_reader
 from rag_jax.training.steps import NonFiniteLoss
+from rag_jax.training.stopping import STOPPED, Stopped
 
 FAILED = 1  # exit code of a run that ended with a message
 TOWER_PASSAGE = 112  # tokens of a passage in the towers' pretraining; longer ones are cut
 
 
-def run_recipe(config: Config, workdir: str | os.PathLike[str]) -> int:
+def run_recipe(config: Config, workdir: str | os.PathLike[str], profile: str = "") -> int:
     """Runs the configuration's recipe; what a user can mend ends in one message on standard error.
 
+    Args:
+      config: final.
+      workdir: the run's own directory.
+      profile: steps to trace, as in '10-13'; '' = none.
+
     Returns:
-      The exit code: 0, or 1 after a message.
+      The exit code: 0; 1 after a message; `STOPPED` of a run that was asked to stop and can go on.
     """
     try:
         start()
-        RECIPES[config.recipe](config, workdir)
+        RECIPES[config.recipe](config, workdir, traced=_steps(profile))
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return STOPPED
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        print(
+            f"error: the work of several processes was broken off ({str(error).splitlines()[0][:300]}). If one of them "
+            "ended, see what it said; the same command on all of them goes on from the last checkpoint",
+            file=sys.stderr,
+        )
+        return FAILED
     except (ValueError, OSError, NonFiniteLoss) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     return 0
 
 
-def world_pretrain(config: Config, workdir: str | os.PathLike[str]) -> None:
+def _steps(text: str) -> range | None:
+    """'10-13' -> the steps from 10 to 13."""
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    steps = range(int(found[1]), int(found[2] or found[1]) + 1) if found else range(0)
+    if not steps or not steps[0]:
+        raise ValueError(f"--profile={text}: steps from 1 on, as in 10-13")
+    return steps
+
+
+def world_pretrain(config: Config, workdir: str | os.PathLike[str], traced: range | None = None) -> None:
     """Makes tokenizer, towers and reader from nothing, as `configs/world_pretrain.py` says, into `workdir`/weights.
 
     A tokenizer and towers that are there are not made again. The logs are `workdir`/towers/metrics.jsonl, a run of
-    recipe 'dpr', and `workdir`/metrics.jsonl, the reader's.
+    recipe 'dpr', and `workdir`/metrics.jsonl, the reader's. Of the towers' steps some may be traced.
 
     Raises:
       ValueError: there are several processes.
@@ -76,7 +106,7 @@ def world_pretrain(config: Config, workdir: str | os.PathLike[str]) -> None:
     collection = load_collection("world_facts", edition=d.edition, split="validation")
     short = dataclasses.replace(tokenizers, max_passage=TOWER_PASSAGE)
     parts = Parts(arch, short, towers, towers["passage_encoder"], collection)
-    params = train_towers(_towers_config(config), workdir / "towers", parts)
+    params = train_towers(_towers_config(config), workdir / "towers", parts, traced)
     with MetricsWriter(workdir) as metrics:
 
         def log(record: dict[str, Any]) -> None:

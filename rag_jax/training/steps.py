@@ -17,10 +17,16 @@ from rag_jax.sharding import Layout
 from rag_jax.training.checkpoint import Checkpointer
 from rag_jax.training.metrics import MetricsWriter, Progress
 from rag_jax.training.optimizer import Rule, learning_rates, make_optimizer, make_rules
+from rag_jax.training.speed import Speed, Trace
 from rag_jax.training.step import TrainState, create_state, init_state
+from rag_jax.training.stopping import Stopped, StopRequest
 
-Advance = Callable[[int, TrainState], tuple[TrainState, dict[str, Any]]]
-"""(updates made so far, state) -> the state after one more, and that step's numbers, which may still be computed."""
+Advance = Callable[[int, TrainState, Speed], tuple[TrainState, dict[str, Any]]]
+"""(updates made so far, state, where waiting is noted) -> the state after one more, and that step's numbers, which may
+still be computed and are the same whenever the step is done again."""
+
+Watch = Callable[[int, Mapping[str, Any]], str]
+"""(step, its numbers) -> a warning for the user, or ''."""
 
 
 class NonFiniteLoss(RuntimeError):
@@ -81,60 +87,95 @@ def run_steps(
     rules: tuple[Rule, ...],
     state: TrainState,
     advance: Advance,
+    traced: range | None = None,
+    watch: Watch = lambda step, report: "",
 ) -> TrainState:
     """Trains from the state's step to `config.train.steps`, and gives back the last state.
 
     Args:
       config: final; its groups `train` and `optimizer` are looked at.
-      workdir: where metrics.jsonl is written.
+      workdir: where metrics.jsonl and speed.jsonl are written.
       checkpointer: of the run.
       rules: of the optimiser, for the learning rates in the log.
       state: from `saved_or_new_state`; its buffers may be given up.
       advance: one step. Its report holds 'loss', and any other numbers for the log.
+      traced: steps whose work JAX's profiler writes to `workdir`/profile, numbered as in the log.
+      watch: is shown every step's numbers.
 
     Raises:
       NonFiniteLoss: with the number of the step.
+      Stopped: the process was asked to stop; the state is saved.
     """
     t, first = config.train, int(state.step)
     with contextlib.ExitStack() as stack:
-        metrics = stack.enter_context(MetricsWriter(workdir))
-        progress = stack.enter_context(Progress(t.steps, t.batch_size, start=first))
-        pending: tuple[int, Mapping[str, Any]] | None = None
+        log = stack.enter_context(_Log(config, workdir, rules, first, watch))
+        stop = stack.enter_context(StopRequest(checkpointer.stops_after))
+        trace = stack.enter_context(Trace(workdir, traced))
         for number in range(first, t.steps):
+            trace.before(number + 1)
             try:
-                state, report = advance(number, state)
+                state, report = advance(number, state, log.speed)
             except ValueError:
-                if pending is not None:  # vectors that are not finite: the last step's loss says why
-                    _report(pending, t.log_every, t.steps, metrics, progress, rules)
+                log.flush()  # vectors that are not finite: the last step's loss says why
                 raise
             # The last step's numbers are read only now, while this one runs.
-            if pending is not None:
-                _report(pending, t.log_every, t.steps, metrics, progress, rules)
-            pending = number + 1, report
-            if (number + 1) % t.checkpoint_every == 0 or number + 1 == t.steps:
-                _report(pending, t.log_every, t.steps, metrics, progress, rules)
-                pending = None
+            log.flush()
+            log.take(number + 1, report)
+            last, stopped = number + 1 == t.steps, stop.after(number + 1)
+            if (number + 1) % t.checkpoint_every == 0 or last or stopped:
+                log.flush()
                 checkpointer.save(number + 1, state)
+            if stopped and not last:
+                checkpointer.wait()
+                raise Stopped(f"stopped after step {number + 1} of {t.steps}, as asked; the same command goes on")
     return state
 
 
-def _report(
-    pending: tuple[int, Mapping[str, Any]],
-    every: int,
-    steps: int,
-    metrics: MetricsWriter,
-    progress: Progress,
-    rules: Any,
-) -> None:
-    """Reads one step's numbers, refuses a loss that is not finite, and writes those that are due."""
-    step, report = pending
-    loss = float(np.asarray(report["loss"]))
-    if not math.isfinite(loss):
-        raise NonFiniteLoss(
-            f"step {step}: the loss is {loss}; nothing of this step was saved. Lower config.optimizer.learning_rate, "
-            "or look at the batch of this step; the last checkpoint is whole"
-        )
-    if step % every == 0 or step == steps:
-        progress.update(step, loss)
-        rates = {f"learning_rate/{pattern}": rate for pattern, rate in learning_rates(rules, step - 1).items()}
-        metrics.write(step, {**report, **rates, "questions_per_second": progress.questions_per_second})
+class _Log:
+    """Where a run's numbers go: metrics.jsonl, speed.jsonl and the line of progress."""
+
+    def __init__(
+        self, config: Config, workdir: str | os.PathLike[str], rules: tuple[Rule, ...], first: int, watch: Watch
+    ):
+        t = config.train
+        self._every, self._steps, self._rules, self._watch = t.log_every, t.steps, rules, watch
+        self._pending: tuple[int, Mapping[str, Any]] | None = None
+        with contextlib.ExitStack() as stack:
+            self._metrics = stack.enter_context(MetricsWriter(workdir, first))
+            self.speed = stack.enter_context(Speed(workdir, t.batch_size, first))
+            self._progress = stack.enter_context(Progress(t.steps, t.batch_size, start=first))
+            self._open = stack.pop_all()
+
+    def take(self, step: int, report: Mapping[str, Any]) -> None:
+        """A step's numbers, which may still be computed."""
+        self._pending = step, report
+
+    def flush(self) -> None:
+        """Reads the numbers that were taken last, refuses a loss that is not finite, and writes what is due.
+
+        A warning has a line with its step's numbers, due or not.
+        """
+        if self._pending is None:
+            return
+        (step, report), self._pending = self._pending, None
+        with self.speed.waiting("device"):
+            loss = float(np.asarray(report["loss"]))
+        if not math.isfinite(loss):
+            raise NonFiniteLoss(
+                f"step {step}: the loss is {loss}; nothing of this step was saved. Lower "
+                "config.optimizer.learning_rate, or look at the batch of this step; the last checkpoint is whole"
+            )
+        warning = self._watch(step, report)
+        if warning:
+            self._progress.say(warning)
+        if step % self._every == 0 or step == self._steps or warning:
+            self._progress.update(step, loss)
+            rates = {f"learning_rate/{name}": rate for name, rate in learning_rates(self._rules, step - 1).items()}
+            self._metrics.write(step, {**report, **rates, **({"warning": warning} if warning else {})})
+            self.speed.write(step)
+
+    def __enter__(self) -> _Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
