@@ -10,15 +10,21 @@ import jax.numpy as jnp
 import pytest
 
 from rag_jax import config as rag_config
+from rag_jax.experiment import make_layout, sizes
 from rag_jax.fit import make_plan
 from rag_jax.fit.programs import Call, decoded_questions, decoding_call, train_call
 from rag_jax.models.bart import Bart
 from rag_jax.models.presets import BART_PRESETS
+from rag_jax.rag.model import init_towers
 from rag_jax.rag.source import SPECIALS
+from rag_jax.sharding import by_rows
 from rag_jax.tpu.chips import CHIPS
+from rag_jax.training.contrastive import TowerBatch, make_tower_step
 from rag_jax.training.optimizer import make_optimizer, make_rules
 from rag_jax.training.pretrain import QUESTION_WIDTH, TARGET_WIDTH, make_reader_step
 from rag_jax.training.reader import reader_exact
+from rag_jax.training.step import init_state
+from rag_jax.training.steps import rules_and_optimizer
 
 CHIP_COUNT = 64
 FILES = sorted(path.stem for path in (pathlib.Path(__file__).parents[2] / "configs").glob("*.py"))
@@ -80,7 +86,26 @@ def lower_pretraining(config):
     assert Call(exact, (params,), batch).lower("tpu").out_info.shape == (p.reader_batch_size,)
 
 
-LOWER = {"rag": lower_rag, "world_pretrain": lower_pretraining}
+def lower_towers(config):
+    """The contrastive step, in which every question meets the passages of all chips."""
+    d, m, size = config.data, config.model, config.train.batch_size
+    layout, (arch, _) = make_layout(config, devices=CHIP_COUNT), sizes(config)
+    _, optimizer = rules_and_optimizer(config)
+    state = layout.abstract(jax.eval_shape(lambda: init_state(init_towers(arch, jax.random.key(0)), optimizer)))
+    each = 1 + config.dpr.hard_negatives
+    shapes = (size, d.max_question_tokens), (size, each, d.max_passage_tokens), (size, each)
+    rows = by_rows(layout.mesh)
+    kinds = zip(shapes, (jnp.int32, jnp.int32, bool), strict=True)
+    batch = TowerBatch(*(jax.ShapeDtypeStruct(shape, dtype, sharding=rows) for shape, dtype in kinds))
+    step = make_tower_step(arch, optimizer, dropout=m.dropout > 0, seed=0, layout=layout)
+    lowered = Call(step, (state, {}, batch), {}).lower("tpu")
+    after, report = lowered.out_info
+    assert sum(leaf.size for leaf in jax.tree.leaves(after.trainable)) == 2 * 108_891_648
+    assert (report["loss"].shape, report["loss"].dtype) == ((), jnp.float32)
+    assert lowered.compiler_ir().operation.attributes["mhlo.num_partitions"].value == CHIP_COUNT
+
+
+LOWER = {"rag": lower_rag, "dpr": lower_towers, "world_pretrain": lower_pretraining}
 
 
 @pytest.mark.parametrize("name", FILES)
