@@ -160,6 +160,7 @@ def test_recall_counts_any_gold_passage_and_leaves_questions_without_one_out(fil
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"data__dataset": "nq"}, "recipe dpr reads files or world_facts"),
         ({"train__accumulate": 2}, "in parts a batch would have fewer negatives"),
         ({"data__dataset": "world_facts"}, "the batches of World Facts hold them already"),
         ({"index__refresh_every": 3}, "recipe dpr trains without an index"),
