@@ -6,6 +6,7 @@ they are exact and carry a gradient to the question encoder. An index of words (
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -67,6 +68,14 @@ class Retriever:
     def __init__(self, index: Index, tokenizers: Tokenizers, k: int, layout: Layout = ONE_DEVICE):
         self.index, self.k, self.tokenizers, self.layout = index, k, tokenizers, layout
         self.pad_id = tokenizers.source.pad_token_id
+
+    def with_k(self, k: int) -> Retriever:
+        """The same index and what was read of it, with another number of passages a question."""
+        other = copy.copy(self)
+        other.k = k
+        if self.resident is not None:
+            other.resident = self.resident.replace(k=k)
+        return other
 
     @functools.cached_property
     def tokens(self) -> Int[np.ndarray, "N P"]:

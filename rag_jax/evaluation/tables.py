@@ -13,15 +13,28 @@ from rag_jax.evaluation.answers import exact_match
 from rag_jax.types import Answer, Question
 
 
-def print_results(results: Mapping[str, Mapping[str, float]], console: Console | None = None) -> None:
-    """One row a run, one column a figure."""
-    names = list(dict.fromkeys(name for figures in results.values() for name in figures))
+def print_results(results: Mapping[str, Mapping[str, Any]], console: Console | None = None) -> None:
+    """One row a run, one column a figure; tables over k are left out."""
+    names = list(dict.fromkeys(name for run in results.values() for name in run if not isinstance(run[name], list)))
     table = Table(title="Answers to the evaluation questions (shares from 0 to 1)")
     table.add_column("run")
     for name in names:
         table.add_column(name.replace("_", " "), justify="right")
     for run, figures in results.items():
         table.add_row(escape(run), *(_cell(figures.get(name)) for name in names))
+    (console or Console()).print(table)
+
+
+def print_recall(figures: Mapping[str, Any], console: Console | None = None) -> None:
+    """Recall at each k, of the figures of `retrieval_figures`."""
+    rows = figures["recall_over_k"]
+    title = f"{figures['questions']:,} questions, {figures['passages']:,} passages, {figures['backend']}"
+    table = Table("k", title=title)
+    names = [name for name in rows[0] if name != "k"]
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*map(_cell, row.values()))
     (console or Console()).print(table)
 
 
