@@ -105,7 +105,7 @@ def parse_flags(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
     except (flags.Error, ConfigError, OSError) as error:
         # config_flags wraps what get_config raised in a traceback's text; the first cause says it best.
         cause: BaseException | None = error
-        while cause := cause.__cause__ or cause.__context__:
+        while cause := cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__):
             error = cause if isinstance(cause, ConfigError) else error
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

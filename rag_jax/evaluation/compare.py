@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rag_jax.config import LEAVES, Config, from_json, get
+from rag_jax.config import FIELDS, LEAVES, Config, from_json, get
 from rag_jax.evaluation.over_k import headline
 from rag_jax.evaluation.run import find_runs
 
@@ -96,7 +96,7 @@ def series(runs: Sequence[ComparedRun], field: str) -> dict[str, list[tuple[Any,
       field: a name in READ.
 
     Returns:
-      Groups with two values at least, in the order of the runs; values in ascending order where they are numbers.
+      Groups with two values at least, in the order of the runs; their values in the order of the field's choices.
     """
     groups: list[tuple[dict[str, Any], dict[Any, float]]] = []
     for run in runs:
@@ -111,8 +111,14 @@ def series(runs: Sequence[ComparedRun], field: str) -> dict[str, list[tuple[Any,
     found = {}
     for settings, values in groups:
         name = ", ".join(_said(path, settings[path]) for path in apart if path in settings)
-        found[name] = sorted(values.items()) if field == "k" else list(values.items())
+        found[name] = sorted(values.items(), key=lambda pair: _place(field, pair[0]))
     return found
+
+
+def _place(field: str, value: Any) -> tuple[int, Any]:
+    """Where a value stands among others: by the choices of its field, else ascending; nothing frozen comes first."""
+    choices = FIELDS[field].metadata.get("choices", ("neither",))
+    return (choices.index(value) if value in choices else len(choices), value)
 
 
 def _apart_from(config: Config, field: str) -> dict[str, Any]:

@@ -43,8 +43,8 @@ def retrieval_page(
     return Page(
         title=title,
         summary=(
-            f"{figures['questions']:,} questions over {figures['passages']:,} passages, searched by"
-            f" {figures['backend']}. Figures are shares from 0 to 1."
+            f"{figures['questions']:,} questions over {figures['passages']:,} passages, by"
+            f" backend {figures['backend']}. Figures are shares from 0 to 1."
         ),
         sections=(Section("Recall over k", charts=(chart,), tables=(table,)),),
         examples=retrieval_examples(questions, found, regex),

@@ -56,14 +56,14 @@ def runs_page(title: str, runs: Sequence[ReportedRun], hot_swap: Mapping[str, An
 def _results(runs: Sequence[ReportedRun]) -> Section:
     names = list(dict.fromkeys(n for run in runs for n, value in run.figures.items() if not isinstance(value, list)))
     figures = Table(
-        "Results",
+        "Figures",
         ("run", *map(label, names)),
         tuple((run.name, *(share(run.figures.get(name)) for name in names)) for run in runs),
         notes(names),
     )
     paths = [path for path in LEAVES if path in ALWAYS or len({get(run.config, path) for run in runs}) > 1]
     settings = Table(
-        "Settings" if len(runs) == 1 else "Settings, those in which the runs differ among them",
+        "Settings",
         ("run", *paths),
         tuple((run.name, *(_setting(get(run.config, path)) for path in paths)) for run in runs),
         words=True,
@@ -119,7 +119,7 @@ def _over_k(runs: Sequence[ReportedRun]) -> Section | None:
     if points:
         figure = label(headline(runs[0].figures))
         lines = tuple(Line(name, tuple(found)) for name, found in points.items())
-        charts.append(Chart(f"{figure} over the passages read for an answer", "k at test", figure, lines))
+        charts.append(Chart(f"{figure} over k at test", "k", figure, lines))
     text = "Recall is that of the passages as ranked by the prior p(z|x)."
     return Section("Over k", text, charts=tuple(charts)) if charts else None
 

@@ -73,7 +73,7 @@
       made.style.setProperty("--share", share);
       return made;
     })));
-    return table("heat", "Where each token came from: hundredths over the passages, 100 in a row", heads, rows);
+    return table("heat", "Each token over the passages, in hundredths", heads, rows);
   }
 
   function others(number) {
