@@ -35,7 +35,7 @@ def retrieval(
     from rag_jax.evaluation.report.page import render
     from rag_jax.evaluation.report.retrieval_page import retrieval_page
     from rag_jax.evaluation.run import write_json, write_text
-    from rag_jax.evaluation.search import ranked_passages, retrieval_figures
+    from rag_jax.evaluation.search import ranked_passages, search_figures
     from rag_jax.evaluation.tables import print_recall
     from rag_jax.index import open_index
     from rag_jax.text.readers import read_questions
@@ -52,7 +52,7 @@ def retrieval(
             opened = open_index(index, encoder_fingerprint=tower.fingerprint, verify_large=False)
             vectors = embed_questions(tower.made_with["weights"], [question.text for question in asked])
         found = ranked_passages(opened, asked, vectors, cuts[-1])
-        figures = retrieval_figures(opened, asked, found, cuts, regex)
+        figures = search_figures(opened, asked, found, cuts, regex)
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "metrics.json", figures)
         page = retrieval_page(f"Retrieval: {questions.name}", figures, asked, found, regex)

@@ -21,6 +21,9 @@ OptionalInt = Annotated[int | None, "int or none"]
 OptionalFloat = Annotated[float | None, "float or none"]
 OPTIONAL = {OptionalInt: int, OptionalFloat: float}
 
+METRICS = ("em", "f1", "regex", "bleu1", "qbleu1", "rouge_l", "accuracy", "distinct_trigrams")
+OF_REGEXES = ("em", "regex", "distinct_trigrams")  # metrics that mean something where answers are regexes
+
 
 def _one_of(default: str, *others: str) -> Any:
     return dataclasses.field(default=default, metadata={"choices": (default, *others)})
@@ -48,6 +51,7 @@ class DataConfig(Group):
     Attributes:
       hf_compat_input: the generator reads passage, then question, joined and cut as Hugging Face's RAG does it; for its
         checkpoints, which had a max_source_tokens of 300.
+      regex_answers: the answers to evaluate on are regexes, as in CuratedTREC.
     """
 
     dataset: str = "world_facts"
@@ -60,6 +64,7 @@ class DataConfig(Group):
     max_source_tokens: int = _within(160, 2)
     max_target_tokens: int = _within(24, 1)
     hf_compat_input: bool = False
+    regex_answers: bool = False
 
 
 @dataclasses.dataclass
@@ -145,13 +150,20 @@ class TrainConfig(Group):
 
 @dataclasses.dataclass
 class EvalConfig(Group):
-    """Answering. `k`: None = as trained; `decoding` matters to variant 'sequence' only; `beams`: 1 = greedy."""
+    """Answering. `k`: None = as trained; `decoding` matters to variant 'sequence' only; `beams`: 1 = greedy.
+
+    Attributes:
+      metrics: of the answers, by name: em and f1 (SQuAD's; em of regexes is the regex match), regex, bleu1, qbleu1
+        (question generation), rouge_l, accuracy (labels) and distinct_trigrams. See evaluation/metrics.py. Retrieval is
+        measured always.
+    """
 
     k: OptionalInt = dataclasses.field(default=None, metadata={"low": 1})
     decoding: str = _one_of("thorough", "fast")
     beams: int = _within(1, 1)
     batch_size: int = _within(32, 1)
     max_questions: OptionalInt = dataclasses.field(default=None, metadata={"low": 1})
+    metrics: Names = dataclasses.field(default=("em", "f1"), metadata={"choices": METRICS})
     split: str = "test"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from rag_jax.config.schema import (
     FIELDS,
     LEAVES,
+    OF_REGEXES,
     OPTIONAL,
     Config,
     ConfigError,
@@ -71,10 +72,12 @@ def _check(config: Config) -> None:
         value, meta = get(config, path), FIELDS[path].metadata
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"config.{path}: {value} is not a finite number")
-        if "choices" in meta and value not in meta["choices"]:
-            nearest = difflib.get_close_matches(value, meta["choices"], 1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise ConfigError(f"config.{path}: {value!r} is not one of {', '.join(meta['choices'])}{hint}")
+        words = value if isinstance(value, tuple) else (value,)
+        for word in words if "choices" in meta else ():
+            if word not in meta["choices"]:
+                nearest = difflib.get_close_matches(word, meta["choices"], 1)
+                hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+                raise ConfigError(f"config.{path}: {word!r} is not one of {', '.join(meta['choices'])}{hint}")
         below = meta.get("below", math.inf)
         if "low" in meta and value is not None and not meta["low"] <= value < below:
             bound = f" and less than {below}" if below < math.inf else ""
@@ -94,6 +97,12 @@ def _check(config: Config) -> None:
         raise ConfigError("config.index.in_step: config.data.hf_compat_input joins texts, which only the host can")
     if config.index.remainders and config.index.dtype != "int8":
         raise ConfigError("config.index.remainders: they are those of config.index.dtype=int8")
+    if "regex" in config.eval.metrics and not config.data.regex_answers:
+        raise ConfigError("config.eval.metrics: regex takes answers that are regexes, config.data.regex_answers=true")
+    words = [name for name in config.eval.metrics if name not in OF_REGEXES]
+    if config.data.regex_answers and words:
+        what = f"{', '.join(words)} of answers that are regexes (config.data.regex_answers) would mean nothing"
+        raise ConfigError(f"config.eval.metrics: {what}; take some of {', '.join(OF_REGEXES)}")
     size, parts = config.train.batch_size, config.train.accumulate
     if size % parts:
         raise ConfigError(f"config.train.accumulate: {parts} does not divide config.train.batch_size, {size}")

@@ -98,7 +98,7 @@ def figures_over_k(
             rows.append({"k": k, **how, **measure(found, k)})
             widest = max(widest, (k, found), key=lambda pair: pair[0])
     ranked = [[source.passage for source in answer.sources] for answer in widest[1]]
-    tables = {"recall_over_k": recall_over_k(questions, ranked), "em_over_k": rows}
+    tables = {"recall_over_k": recall_over_k(questions, ranked, regex=config.data.regex_answers), "em_over_k": rows}
     return {name: table for name, table in tables.items() if table}
 
 

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rag_jax.config import Config, finalise, from_json
-from rag_jax.evaluation.answers import exact_match, score
+from rag_jax.evaluation.figures import figures_of
 from rag_jax.evaluation.hot_swap import hot_swap
 from rag_jax.evaluation.over_k import figures_over_k
+from rag_jax.evaluation.pages import gold_pages
 from rag_jax.evaluation.report.page import render
 from rag_jax.evaluation.report.runs_page import ReportedRun, runs_page
-from rag_jax.evaluation.retrieval import answer_recall, gold_recall, has_answer
 from rag_jax.evaluation.tables import print_answers, print_hot_swap, print_results
 from rag_jax.experiment import Parts, answer_questions, evaluation_layout, load_parts, make_retriever
 from rag_jax.sharding import is_first
 from rag_jax.types import Answer, Question
 
 Restore = Callable[[Config, pathlib.Path, Parts], dict[str, Any]]
-RECALL_AT = (1, 5)
 EXAMPLES = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """One evaluated run: what it was, what it answered, and the figures.
+    """One evaluated run: what it was, what it answered, the figures, and the scores of each question by its id.
 
     Attributes:
       figures: those of `figures_of`, and the tables of `figures_over_k`.
@@ -41,37 +39,7 @@ class Evaluated:
     questions: tuple[Question, ...]
     answers: tuple[Answer, ...]
     figures: dict[str, Any]
-
-
-def figures_of(questions: Sequence[Question], answers: Sequence[Answer], k: int) -> dict[str, float]:
-    """All figures of a set of answers, shares from 0 to 1.
-
-    Args:
-      questions: with reference answers.
-      answers: in the same order.
-      k: passages a question; 0 for closed book, which has no retrieval figures.
-
-    Returns:
-      em, f1, questions; and with retrieval recall_at_{1,5,k} (an answer stands in one of the first passages),
-      gold_recall_at_{1,5,k} where gold passages are known, and right_without_support: of the right answers, the share
-      that stands in no retrieved passage.
-    """
-    predictions = {q.id: a.text for q, a in zip(questions, answers, strict=True)}
-    scored = score(predictions, questions)
-    figures = {"em": scored["exact_match"], "f1": scored["f1"], "questions": len(questions)}
-    if not k:
-        return figures
-    ranked = {q.id: [source.passage for source in a.sources] for q, a in zip(questions, answers, strict=True)}
-    found = min(k, max(len(passages) for passages in ranked.values()))
-    ks = sorted({at for at in (*RECALL_AT, found) if at <= found})
-    figures |= {f"recall_at_{at}": share for at, share in answer_recall(ranked, questions, ks).items()}
-    with_gold = [q for q in questions if q.positive_ids]
-    if with_gold:
-        ids = {q.id: [passage.id for passage in ranked[q.id]] for q in with_gold}
-        figures |= {f"gold_recall_at_{at}": share for at, share in gold_recall(ids, with_gold, ks).items()}
-    right = [q for q in questions if exact_match(predictions[q.id], q.answers)]
-    alone = [q for q in right if not any(has_answer(passage.text, q.answers) for passage in ranked[q.id])]
-    return figures | {"right_without_support": len(alone) / len(right) if right else 0.0}
+    scores: dict[str, dict[str, float | None]]
 
 
 def evaluate(
@@ -101,10 +69,17 @@ def evaluate(
     params = restore(config, pathlib.Path(workdir), parts)
     retriever = make_retriever(config, parts, workdir, config.eval.k, evaluation_layout(config))
     answers = answer_questions(config, parts, params, retriever, questions)
-    figures: dict[str, Any] = figures_of(questions, answers, 0 if config.retriever == "none" else config.eval.k)
-    run, measure = (config, parts, params, retriever, questions, answers), functools.partial(figures_of, questions)
+    k = 0 if config.retriever == "none" else config.eval.k
+    gold = gold_pages(retriever.index.passages, questions) if k else None
+    of = {"metrics": config.eval.metrics, "regex": config.data.regex_answers, "gold": gold}
+    figures, scores = figures_of(questions, answers, k, **of)
+
+    def measure(found: Sequence[Answer], k: int) -> dict[str, float]:
+        return figures_of(questions, found, k, **of).overall
+
+    run = config, parts, params, retriever, questions, answers
     figures |= figures_over_k(*run, measure, ks=ks, decodings=decodings)
-    return Evaluated(config, parts, params, questions, answers, figures)
+    return Evaluated(config, parts, params, questions, answers, figures, scores)
 
 
 def spread(questions: Sequence[Question], most: int | None) -> tuple[Question, ...]:
@@ -159,7 +134,7 @@ def evaluate_runs(
         done = evaluate(config, run, restore, ks=ks, decodings=decodings)
         reported.append(ReportedRun(run.absolute().name, config, done.questions, done.answers, done.figures))
         if is_first():
-            write_predictions(run / "predictions.jsonl", done.questions, done.answers)
+            write_predictions(run / "predictions.jsonl", done.questions, done.answers, done.scores)
             write_json(run / "metrics.json", {reported[-1].name: done.figures})
         if config.data.dataset == "world_facts" and config.retriever == "dpr" and config.variant == "sequence":
             swapped = done
@@ -178,8 +153,13 @@ def evaluate_runs(
     return results
 
 
-def write_predictions(path: pathlib.Path, questions: Sequence[Question], answers: Sequence[Answer]) -> None:
-    """One JSON object a question: id, text, prediction, logprob, references, and the passages."""
+def write_predictions(
+    path: pathlib.Path,
+    questions: Sequence[Question],
+    answers: Sequence[Answer],
+    scores: Mapping[str, Mapping[str, float | None]],
+) -> None:
+    """One JSON object a question: id, text, prediction, logprob, references, scores, and the passages."""
     lines = [
         json.dumps(
             {
@@ -188,6 +168,7 @@ def write_predictions(path: pathlib.Path, questions: Sequence[Question], answers
                 "prediction": a.text,
                 "logprob": a.logprob,
                 "answers": list(q.answers),
+                "scores": scores[q.id],
                 "passages": [{"id": s.passage.id, "prior": s.prior, "posterior": s.posterior} for s in a.sources],
             }
         )

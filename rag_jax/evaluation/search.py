@@ -39,7 +39,7 @@ def ranked_passages(
     return found
 
 
-def retrieval_figures(
+def search_figures(
     index: Index,
     questions: Sequence[Question],
     found: Sequence[Sequence[tuple[Passage, float]]],

@@ -27,6 +27,7 @@ MAY_DIFFER = (
     "train.keep_checkpoints",
     "train.accumulate",
     "data.eval_questions_path",
+    "data.regex_answers",
     "model.remat",
     "eval",
     "sharding",

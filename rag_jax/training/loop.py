@@ -21,6 +21,7 @@ from rag_jax.rag.retrieve import make_batch
 from rag_jax.rag.shapes import to_devices
 from rag_jax.sharding import Layout
 from rag_jax.training.checkpoint import Checkpointer
+from rag_jax.training.collapse import CollapseMonitor
 from rag_jax.training.examples import Examples
 from rag_jax.training.metrics import MetricsWriter, Progress
 from rag_jax.training.optimizer import Rule, learning_rates, make_optimizer, make_rules, merge, partition
@@ -92,6 +93,8 @@ def _train(
         accumulate=t.accumulate,
         layout=layout,
     )
+    retrieves = config.retriever != "none"
+    collapse = CollapseMonitor(t.batch_size, config.k, len(parts.collection.passages))
     on_devices = layout.place(frozen)
     mine, pad_id = layout.my_rows(t.batch_size), parts.arch.generator.pad_id
     with contextlib.ExitStack() as stack:
@@ -104,14 +107,15 @@ def _train(
         for number in range(first, t.steps):
             begin = time.monotonic()
             try:
-                batch, _ = make_batch(retriever, tower, query_params, *asked, encoded)
+                batch, rows = make_batch(retriever, tower, query_params, *asked, encoded)
             except ValueError:
                 if pending is not None:  # question vectors that are not finite: the last step's loss says why
-                    _report(pending, t.log_every, t.steps, metrics, progress, rules)
+                    _report(pending, t.log_every, t.steps, metrics, progress, rules, collapse)
                 raise
             waited = time.monotonic() - begin
             batch, width = to_devices(batch, pad_id, most, layout, t.accumulate, retriever.resident)
-            state, report = step_fn(state, on_devices, batch, width, retriever.resident)
+            rows = layout.rows(rows.astype(np.int32)) if rows is not None and retrieves else None
+            state, report = step_fn(state, on_devices, batch, width, retriever.resident, rows)
             # The next questions are encoded behind this step, with the encoder that it leaves: the device has work
             # while the host reads, writes and saves.
             asked = _questions(examples, number + 1, config, mine)
@@ -119,10 +123,10 @@ def _train(
             encoded = retriever.encode_ahead(tower, query_params, asked[0])
             # The last step's numbers are read only now, while this one runs.
             if pending is not None:
-                _report(pending, t.log_every, t.steps, metrics, progress, rules)
+                _report(pending, t.log_every, t.steps, metrics, progress, rules, collapse)
             pending = number + 1, {**report, "retrieval_wait_seconds": waited}
             if (number + 1) % t.checkpoint_every == 0 or number + 1 == t.steps:
-                _report(pending, t.log_every, t.steps, metrics, progress, rules)
+                _report(pending, t.log_every, t.steps, metrics, progress, rules, collapse)
                 pending = None
                 checkpointer.save(number + 1, state)
     return merge(layout.to_host(state.trainable), frozen)
@@ -159,8 +163,12 @@ def _report(
     metrics: MetricsWriter,
     progress: Progress,
     rules: Any,
+    collapse: CollapseMonitor,
 ) -> None:
-    """Reads one step's numbers, refuses a loss that is not finite, and writes those that are due."""
+    """Reads one step's numbers, refuses a loss that is not finite, and writes those that are due.
+
+    A warning has a line with its step's numbers, due or not.
+    """
     step, report = pending
     loss = float(np.asarray(report["loss"]))
     if not math.isfinite(loss):
@@ -168,10 +176,14 @@ def _report(
             f"step {step}: the loss is {loss}; nothing of this step was saved. Lower config.optimizer.learning_rate, "
             "or look at the batch of this step; the last checkpoint is whole"
         )
-    if step % every == 0 or step == steps:
+    warning = collapse.warning(step, report)
+    if warning:
+        progress.say(warning)
+    if step % every == 0 or step == steps or warning:
         progress.update(step, loss)
         rates = {f"learning_rate/{pattern}": rate for pattern, rate in learning_rates(rules, step - 1).items()}
-        metrics.write(step, {**report, **rates, "questions_per_second": progress.questions_per_second})
+        told = {"warning": warning} if warning else {}
+        metrics.write(step, {**report, **rates, "questions_per_second": progress.questions_per_second, **told})
 
 
 def trained_params(config: Config, workdir: str | os.PathLike[str], parts: Parts) -> dict[str, Any]:

@@ -59,12 +59,14 @@ class MetricsWriter:
 
         Args:
           step: the step that the numbers belong to.
-          values: Python numbers, or arrays of one element on host or device (these are waited for).
+          values: Python numbers, arrays of one element on host or device (these are waited for), or words for whoever
+            reads the file, which TensorBoard does not get.
         """
         if self._file is None:
             return
-        numbers = {name: _number(value) for name, value in values.items()}
-        self._file.write(json.dumps({"step": step} | numbers, allow_nan=False) + "\n")
+        words = {name: value for name, value in values.items() if isinstance(value, str)}
+        numbers = {name: _number(value) for name, value in values.items() if name not in words}
+        self._file.write(json.dumps({"step": step} | numbers | words, allow_nan=False) + "\n")
         self._file.flush()
         if self._events is not None:
             for name, number in numbers.items():
@@ -148,6 +150,13 @@ class Progress:
             # Straight to the file: the console would wrap at 80 columns, which splits lines in logs.
             line = f"step {step}/{self._steps}  loss {shown}  {rate} questions/s  {left} left"
             print(line, file=self._console.file, flush=True)
+
+    def say(self, text: str) -> None:
+        """A line of its own, above the bar if there is one."""
+        if self._bar is not None:
+            self._console.print(text, markup=False, highlight=False)
+        elif not self._quiet:
+            print(text, file=self._console.file, flush=True)
 
     def close(self) -> None:
         """Leaves the bar as it stands and gives the terminal back."""

@@ -10,6 +10,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Float, Int
 
 from rag_jax.rag.device_retrieve import Resident, retrieve
 from rag_jax.rag.loss import means, rag_sums
@@ -45,9 +46,10 @@ def make_train_step(
     accumulate: int = 1,
     layout: Layout = ONE_DEVICE,
 ) -> Callable[..., tuple[TrainState, dict[str, jax.Array]]]:
-    """A jitted `step(state, frozen, batch, width, resident=None) -> (state, report)`; the state's buffers are donated.
+    """A jitted `step(state, frozen, batch, width, resident=None, rows=None) -> (state, report)`; donates the state.
 
     With `resident` the step finds the passages of its questions by itself, with the question encoder that it is given.
+    Else `rows` [B,K] may say which the host found. With either the report has `distinct_passages`.
 
     Dropout keys are folded from the seed and the step's number, so a resumed run draws the same ones.
 
@@ -65,12 +67,17 @@ def make_train_step(
 
     @functools.partial(jax.jit, static_argnames="width", donate_argnums=0, compiler_options=layout.compiler_options)
     def step(
-        state: TrainState, frozen: Any, batch: Batch, width: int, resident: Resident | None = None
+        state: TrainState,
+        frozen: Any,
+        batch: Batch,
+        width: int,
+        resident: Resident | None = None,
+        rows: jax.Array | None = None,
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         if resident is not None:
             encoder = merge(state.trainable, frozen)["question_encoder"]
             with layout.rows_stay():
-                batch, _ = retrieve(resident, arch, layout.ready(encoder), batch)
+                batch, rows = retrieve(resident, arch, layout.ready(encoder), batch)
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
         settings = {"variant": variant, "width": width, "label_smoothing": label_smoothing, "devices": layout.parts}
 
@@ -92,6 +99,8 @@ def make_train_step(
             gradient, report = _one_after_the_other(sums, state.trainable, parts, key, cut)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.trainable)
         report = report | {"gradient_norm": optax.global_norm(gradient)}
+        if rows is not None:
+            report["distinct_passages"] = distinct_passages(rows)
         state = TrainState(state.step + 1, optax.apply_updates(state.trainable, updates), optimizer_state)
         return layout.constrain(state), report
 
@@ -140,6 +149,17 @@ def _one_after_the_other(
     numbers = jnp.arange(len(parts.question))
     (gradient, found), _ = jax.lax.scan(add, (cut(gradient), found), (numbers, parts))
     return jax.tree.map(lambda x: x / jnp.maximum(found["weight"], 1e-9), gradient), means(found)
+
+
+def distinct_passages(rows: Int[Array, "B K"]) -> Float[Array, ""]:
+    """The share of different passages among all that a batch found; 1 = no passage twice, 0 = none found.
+
+    Args:
+      rows: row numbers; -1 where there is none.
+    """
+    ordered = jnp.sort(rows, axis=None)
+    new = jnp.concatenate([ordered[:1] >= 0, (ordered[1:] >= 0) & (ordered[1:] != ordered[:-1])])
+    return new.sum() / jnp.maximum((rows >= 0).sum(), 1)
 
 
 def init_state(trainable: Any, optimizer: optax.GradientTransformation) -> TrainState:

@@ -69,7 +69,7 @@ def layouts():
 
 
 def example(rng):
-    """Parameters on the host, a batch whose sources fit two to a row, and the vectors of all passages."""
+    """Parameters on the host, a batch whose sources fit two to a row, its passages' rows and all passages' vectors."""
     params = jax.device_get(jax.jit(lambda key: init_params(ARCH, key))(jax.random.key(0)))
     params.pop("passage_encoder")
     params["generator"]["final_logits_bias"] = np.where(np.arange(V) == READER.eos_id, 4, 0).astype(np.float32)
@@ -87,7 +87,8 @@ def example(rng):
     weight = rng.uniform(0.5, 2, B).astype(np.float32)
     weight[3] = 0
     question, target = tokens(B, 8), tokens(B, 5)
-    return params, Batch(question, tokens(B, 5), tokens(B, K, 4), vectors[chosen], valid, target, weight), vectors
+    batch = Batch(question, tokens(B, 5), tokens(B, K, 4), vectors[chosen], valid, target, weight)
+    return params, batch, np.where(valid, chosen, -1).astype(np.int32), vectors
 
 
 def difference(tree, other):
@@ -109,7 +110,7 @@ def collectives(text):
     return [(m[2], m[1], (re.search(r'op_name="([^"]*)"', rest) or ["", ""])[1]) for m, rest in found]
 
 
-def trained(layout, params, batch, accumulate=1):
+def trained(layout, params, batch, rows, accumulate=1):
     """One step: report, gradient (Adam's first moment is a tenth of it), parameters; the program and the state."""
     state = create_state(params, OPTIMIZER, layout)
     settings = {"variant": "sequence", "label_smoothing": 0.1, "dropout": False, "seed": 0}
@@ -117,8 +118,9 @@ def trained(layout, params, batch, accumulate=1):
     placed, width = to_devices(batch, READER.pad_id, WIDTH, layout, accumulate)
     assert placed.slots is not None
     assert width == WIDTH
-    program = step.lower(state, {}, placed, width).compile()
-    new, report = program(state, {}, placed)
+    rows = layout.rows(rows)
+    program = step.lower(state, {}, placed, width, None, rows).compile()
+    new, report = program(state, {}, placed, None, rows)
     gone = all(leaf.is_deleted() for leaf in jax.tree.leaves(state.trainable))
     numbers = jax.device_get({"report": report, "gradient": new.optimizer[1].mu, "params": new.trainable})
     return numbers, program.as_text(), new, gone
@@ -143,10 +145,10 @@ def found(layout, params, batch, vectors):
 
 
 def main():
-    params, batch, vectors = example(np.random.default_rng(0))
+    params, batch, rows, vectors = example(np.random.default_rng(0))
     before = jax.tree.map(np.copy, params)
     places = layouts()
-    steps = {name: trained(layout, params, batch, 1 + (name == "plain")) for name, layout in places.items()}
+    steps = {name: trained(layout, params, batch, rows, 1 + (name == "plain")) for name, layout in places.items()}
     out = {"steps": {}, "programs": {}, "specs": {}, "decoded": {}, "found": {}}
     for name, (numbers, text, state, gone) in steps.items():
         out["steps"][name] = {key: difference(value, steps["one"][0][key]) for key, value in numbers.items()}
@@ -164,6 +166,9 @@ def main():
         }
         out["steps"][name]["donated"] = gone
         out["steps"][name]["loss"] = float(numbers["report"]["loss"])
+    found_rows = rows[rows >= 0]
+    distinct = len(np.unique(found_rows)) / len(found_rows)
+    out["distinct"] = [distinct, float(steps["one"][0]["report"]["distinct_passages"])]
     out["untouched"] = difference(params, before) == 0
     expected = decoded(places["one"], params, batch, "token", "thorough", "fast")
     here = found(places["one"], params, batch, vectors)

@@ -23,7 +23,7 @@ from typing import Any
 
 from tokenizers import decoders
 
-from rag_jax.evaluation.answers import exact_match
+from rag_jax.evaluation.answers import exact_match, regex_match
 from rag_jax.evaluation.retrieval import has_answer
 from rag_jax.types import Answer, Passage, Question
 
@@ -166,7 +166,8 @@ def _answered(question: Question, answer: Answer, passages: _Passages) -> list[A
     by_token = bool(sources) and bool(sources[0].token_posterior)
     tokens = [readable(token) for token in answer.tokens] if by_token else []
     heat = [_split([sources[i].token_posterior[t] for i in order], HUNDREDTHS) for t in range(len(tokens))]
-    right = int(bool(question.answers) and exact_match(answer.text, question.answers, passages.regex))
+    match = regex_match if passages.regex else exact_match
+    right = int(bool(question.answers) and match(answer.text, question.answers))
     probability = round(math.exp(min(answer.logprob, 0.0)) * THOUSANDTHS)
     return [answer.text, right, probability, listed, hidden, tokens, heat]
 

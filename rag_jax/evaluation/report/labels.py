@@ -14,12 +14,16 @@ _LABELS = {
     "rouge_l": ("ROUGE-L", "longest common run of words, gaps allowed"),
     "accuracy": ("accuracy", "the label is the right one"),
     "distinct_trigrams": ("distinct trigrams", "different runs of three words, as a share of all"),
+    "majority_class": ("commonest label", "accuracy of answering the commonest label always"),
     "questions": ("questions", ""),
+    "r_precision": ("R-precision", "of the first R pages found, R a question's gold pages, the share that is gold"),
+    "posterior_entropy": ("posterior entropy", "how widely the answers' origin is spread, in nats"),
     "right_without_support": ("right unsupported", "of the right answers, those that stand in no retrieved passage"),
 }
 _PATTERNS = (
     (r"recall_at_(\d+)", "answer in {}", "questions with an accepted answer in one of the first {} passages"),
     (r"gold_recall_at_(\d+)", "gold in {}", "questions with a passage known to hold the answer among the first {}"),
+    (r"page_recall_at_(\d+)", "page in {}", "questions with all their gold pages among the first {}"),
 )
 
 

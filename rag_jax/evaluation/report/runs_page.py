@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rag_jax.config import LEAVES, Config, get, to_json
-from rag_jax.evaluation.answers import exact_match
+from rag_jax.evaluation.answers import exact_match, regex_match
 from rag_jax.evaluation.over_k import em_points, headline
 from rag_jax.evaluation.report.charts import Bars, Chart, Line
 from rag_jax.evaluation.report.examples import answer_examples
@@ -48,7 +48,10 @@ def runs_page(title: str, runs: Sequence[ReportedRun], hot_swap: Mapping[str, An
         title=title,
         summary=f"{some}, {asked} questions. Figures are shares from 0 to 1.",
         sections=tuple(section for section in sections if section is not None),
-        examples=answer_examples({run.name: (run.questions, run.answers) for run in runs}),
+        examples=answer_examples(
+            {run.name: (run.questions, run.answers) for run in runs},
+            regex=any(run.config.data.regex_answers for run in runs),
+        ),
         settings=tuple((run.name, to_json(run.config)) for run in runs),
     )
 
@@ -96,10 +99,12 @@ def _beside(runs: Sequence[ReportedRun]) -> Section | None:
 
 def _outcomes(run: ReportedRun) -> tuple[float, ...]:
     """The share of the questions for each of OUTCOMES."""
-    counts = [0] * len(OUTCOMES)
+    counts, regex = [0] * len(OUTCOMES), run.config.data.regex_answers
+    match = regex_match if regex else exact_match
     for question, answer in zip(run.questions, run.answers, strict=True):
-        retrieved = any(has_answer(source.passage.text, question.answers) for source in answer.sources)
-        counts[2 * (not retrieved) + (not exact_match(answer.text, question.answers))] += 1
+        texts = [source.passage.text for source in answer.sources]
+        retrieved = any(has_answer(text, question.answers, regex) for text in texts)
+        counts[2 * (not retrieved) + (not match(answer.text, question.answers))] += 1
     return tuple(count / len(run.questions) for count in counts)
 
 
