@@ -15,17 +15,18 @@ from rag_jax.training.sweep import run_sweep
 
 _CONFIG = define_flag()
 define_sweep()
+_PROFILE = flags.DEFINE_string("profile", "", "Steps for JAX's profiler to trace into WORKDIR/profile, as in 10-13.")
 
 
 def main(argv: Sequence[str]) -> int:
     """Flags to configurations to recipes."""
     runs = sweep_from_flags()
     if not runs:
-        return run_recipe(from_flag(_CONFIG), flags.FLAGS.workdir)
+        return run_recipe(from_flag(_CONFIG), flags.FLAGS.workdir, _PROFILE.value)
     if flags.FLAGS.sweep_print:
         print("\n".join(sweep_commands(runs)))
         return 0
-    return run_sweep(runs)
+    return run_sweep(runs, _PROFILE.value)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,14 @@ from rag_jax.evaluation.pages import gold_pages
 from rag_jax.evaluation.report.page import render
 from rag_jax.evaluation.report.runs_page import ReportedRun, runs_page
 from rag_jax.evaluation.tables import print_answers, print_hot_swap, print_results
-from rag_jax.experiment import Parts, answer_questions, evaluation_layout, load_parts, make_retriever
+from rag_jax.experiment import (
+    Parts,
+    answer_questions,
+    evaluation_layout,
+    load_parts,
+    make_retriever,
+    trained_parts,
+)
 from rag_jax.sharding import is_first
 from rag_jax.types import Answer, Question
 
@@ -60,13 +67,15 @@ def evaluate(
 
     Raises:
       FileNotFoundError: no checkpoint.
-      ValueError: no questions to evaluate on.
+      ValueError: no questions to evaluate on, or a run of another recipe than 'rag'.
     """
+    if config.recipe != "rag":
+        raise ValueError(f"{workdir}: a run of recipe {config.recipe} answers no questions; see its metrics.jsonl")
     parts = load_parts(config)
     questions = spread(parts.collection.evaluation, config.eval.max_questions)
     if not questions:
         raise ValueError("no questions to evaluate on: give config.data.eval_questions_path")
-    params = restore(config, pathlib.Path(workdir), parts)
+    parts, params = trained_parts(parts, restore(config, pathlib.Path(workdir), parts))
     retriever = make_retriever(config, parts, workdir, config.eval.k, evaluation_layout(config))
     answers = answer_questions(config, parts, params, retriever, questions)
     k = 0 if config.retriever == "none" else config.eval.k

@@ -42,12 +42,20 @@ def widest_source(question: int, passage: int, most: int) -> int:
 def to_devices(
     batch: Batch, pad_id: int, most: int, layout: Layout, accumulate: int = 1, resident: Resident | None = None
 ) -> tuple[Batch, int]:
-    """A batch cut by rows over the mesh, packed, and its source width: the widest that any process needs.
+    """The batch that `shaped` gives, cut by rows over the mesh, and its source width."""
+    batch, width = shaped(batch, pad_id, most, layout, accumulate, resident)
+    return layout.rows(batch), width
+
+
+def shaped(
+    batch: Batch, pad_id: int, most: int, layout: Layout, accumulate: int = 1, resident: Resident | None = None
+) -> tuple[Batch, int]:
+    """A batch packed for a mesh, and its source width: the widest that any process needs.
 
     Args:
-      batch: this process's rows.
+      batch: this process's rows, on the host.
       pad_id, most, resident: see `source_width`.
-      layout: where to.
+      layout: where it will go.
       accumulate: parts of each device's rows, one after the other, that are run apart.
     """
     width = layout.largest(source_width(batch, pad_id, most, resident))
@@ -55,7 +63,22 @@ def to_devices(
         short = ((0, 0), (0, 0), (0, width - batch.passages.shape[-1]))
         batch = dataclasses.replace(batch, passages=np.pad(batch.passages, short, constant_values=pad_id))
     groups = len(layout.my_rows(layout.parts)) * accumulate
-    return layout.rows(packed(batch, pad_id, width, groups, layout.largest)), width
+    return packed(batch, pad_id, width, groups, layout.largest), width
+
+
+def padding_share(batch: Batch, pad_id: int, width: int) -> float | None:
+    """Which share of the generator's encoder tokens is padding, from 0 to 1; None where only the step will know.
+
+    Args:
+      batch: from `shaped`.
+      pad_id: the generator's.
+      width: S.
+    """
+    if batch.passages is None:
+        return None
+    lengths = np.minimum(_lengths(batch, pad_id), width)
+    slots = lengths.size * width if batch.slots is None else batch.slots.size
+    return 1.0 - int(lengths.sum()) / slots
 
 
 def packed(

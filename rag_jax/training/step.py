@@ -22,17 +22,20 @@ from rag_jax.types import Batch
 
 @flax.struct.dataclass
 class TrainState:
-    """Everything that a step changes.
+    """Everything that a run goes on from.
 
     Attributes:
       step: int32, number of updates made.
       trainable: the parameters that are trained, nested dict.
       optimizer: optax state over `trainable` alone.
+      index_encoder: where the passage encoder is trained, its parameters when the index was last made; steps leave them
+        as they are. Else None.
     """
 
     step: Any
     trainable: Any
     optimizer: Any
+    index_encoder: Any = None
 
 
 def make_train_step(
@@ -97,14 +100,21 @@ def make_train_step(
         else:
             parts = _parts(batch, accumulate, layout.parts)
             gradient, report = _one_after_the_other(sums, state.trainable, parts, key, cut)
-        updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.trainable)
         report = report | {"gradient_norm": optax.global_norm(gradient)}
         if rows is not None:
             report["distinct_passages"] = distinct_passages(rows)
-        state = TrainState(state.step + 1, optax.apply_updates(state.trainable, updates), optimizer_state)
-        return layout.constrain(state), report
+        return updated(state, gradient, optimizer, layout), report
 
     return step
+
+
+def updated(
+    state: TrainState, gradient: Any, optimizer: optax.GradientTransformation, layout: Layout = ONE_DEVICE
+) -> TrainState:
+    """The state after one update; inside a jitted step."""
+    updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.trainable)
+    trainable = optax.apply_updates(state.trainable, updates)
+    return layout.constrain(state.replace(step=state.step + 1, trainable=trainable, optimizer=optimizer_state))
 
 
 Sums = Callable[[Any, Batch, Any], tuple[jax.Array, dict[str, jax.Array]]]
@@ -162,19 +172,23 @@ def distinct_passages(rows: Int[Array, "B K"]) -> Float[Array, ""]:
     return new.sum() / jnp.maximum((rows >= 0).sum(), 1)
 
 
-def init_state(trainable: Any, optimizer: optax.GradientTransformation) -> TrainState:
+def init_state(trainable: Any, optimizer: optax.GradientTransformation, index_encoder: Any = None) -> TrainState:
     """The state before the first step; works under `jax.eval_shape`."""
-    return TrainState(jnp.zeros((), jnp.int32), trainable, optimizer.init(trainable))
+    return TrainState(jnp.zeros((), jnp.int32), trainable, optimizer.init(trainable), index_encoder)
 
 
-def create_state(trainable: Any, optimizer: optax.GradientTransformation, layout: Layout) -> TrainState:
+def create_state(
+    trainable: Any, optimizer: optax.GradientTransformation, layout: Layout, index_encoder: Any = None
+) -> TrainState:
     """The state before the first step on its devices; no device ever holds more than its part.
 
     Args:
       trainable: arrays on the host, the same in every process. They stay as they are.
       optimizer: over them.
       layout: where the state shall lie; with a mesh.
+      index_encoder: see `TrainState`; on the host.
     """
-    shapes = jax.eval_shape(lambda: init_state(trainable, optimizer))
-    placed = layout.place(trainable)
-    return jax.jit(lambda tree: init_state(tree, optimizer), out_shardings=layout.shardings(shapes))(placed)
+    shapes = jax.eval_shape(lambda: init_state(trainable, optimizer, index_encoder))
+    placed, encoder = layout.place(trainable), layout.place(index_encoder, "index_encoder/")
+    create = jax.jit(lambda *trees: init_state(trees[0], optimizer, trees[1]), out_shardings=layout.shardings(shapes))
+    return create(placed, encoder)

@@ -8,13 +8,18 @@ from collections.abc import Sequence
 from rag_jax.config import SweepRun, to_json
 from rag_jax.training.checkpoint import newest_step
 from rag_jax.training.recipes import FAILED, run_recipe
+from rag_jax.training.stopping import STOPPED
 
 
-def run_sweep(runs: Sequence[SweepRun]) -> int:
+def run_sweep(runs: Sequence[SweepRun], profile: str = "") -> int:
     """Runs each in its own directory. The same command again goes on where it was stopped.
 
+    Args:
+      runs: in order.
+      profile: steps to trace of each, see `run_recipe`.
+
     Returns:
-      The exit code: 0, or 1 where a run ended with a message.
+      The exit code: 0; 1 where a run ended with a message; `STOPPED`, at once, where one was asked to stop.
     """
     failed = []
     for number, run in enumerate(runs, start=1):
@@ -23,7 +28,10 @@ def run_sweep(runs: Sequence[SweepRun]) -> int:
             print(f"{place} is finished, in {run.directory}", flush=True)
             continue
         print(f"{place}, in {run.directory}", flush=True)
-        if run_recipe(run.config, run.directory):
+        code = run_recipe(run.config, run.directory, profile)
+        if code == STOPPED:
+            return STOPPED
+        if code:
             failed.append(run.change)
     if failed:
         print(f"error: {len(failed)} of {len(runs)} runs failed, see above: {'; '.join(failed)}", file=sys.stderr)

@@ -15,11 +15,12 @@ from rag_jax.index.device_searcher import device_index
 from rag_jax.models.bart import BartConfig
 from rag_jax.models.bert import BertConfig
 from rag_jax.rag.answer import decode_batch
-from rag_jax.rag.model import Architecture, init_params
+from rag_jax.rag.model import Architecture, init_params, init_towers
 from rag_jax.rag.retrieve import encode
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.shapes import to_devices
 from rag_jax.sharding import Layout, make_mesh, state_rules
+from rag_jax.training.contrastive import TowerBatch, make_tower_step
 from rag_jax.training.optimizer import make_optimizer, make_rules
 from rag_jax.training.step import create_state, make_train_step
 from rag_jax.types import Batch
@@ -126,6 +127,18 @@ def trained(layout, params, batch, rows, accumulate=1):
     return numbers, program.as_text(), new, gone
 
 
+def contrasted(layout, rng):
+    """One step of both towers, each question against the passages of all devices: report and gradient."""
+    towers = jax.device_get(jax.jit(lambda key: init_towers(ARCH, key))(jax.random.key(1)))
+    tokens = rng.integers(3, V, (B, 8)), rng.integers(3, V, (B, 2, 12))
+    valid = np.ones((B, 2), bool)
+    valid[::3, 1] = False
+    batch = TowerBatch(*(rows.astype(np.int32) for rows in tokens), valid)
+    step = make_tower_step(ARCH, OPTIMIZER, dropout=False, seed=0, layout=layout)
+    state, report = step(create_state(towers, OPTIMIZER, layout), {}, layout.rows(batch))
+    return jax.device_get({"report": report, "gradient": state.optimizer[1].mu})
+
+
 def decoded(layout, params, batch, *hows):
     placed, options = layout.place(params), DecodeOptions(max_new_tokens=5, num_beams=2)
     batch, width = to_devices(batch.replace(target=None, weight=None), READER.pad_id, WIDTH, layout)
@@ -149,7 +162,12 @@ def main():
     before = jax.tree.map(np.copy, params)
     places = layouts()
     steps = {name: trained(layout, params, batch, rows, 1 + (name == "plain")) for name, layout in places.items()}
-    out = {"steps": {}, "programs": {}, "specs": {}, "decoded": {}, "found": {}}
+    out = {"steps": {}, "programs": {}, "specs": {}, "decoded": {}, "found": {}, "towers": {}}
+    alone = contrasted(places["one"], np.random.default_rng(1))
+    for name in ("data", "fsdp"):
+        towers = contrasted(places[name], np.random.default_rng(1))
+        out["towers"][name] = {key: difference(towers[key], alone[key]) for key in towers}
+        out["towers"][name]["largest"] = max(float(np.abs(g).max()) for g in jax.tree.leaves(towers["gradient"]))
     for name, (numbers, text, state, gone) in steps.items():
         out["steps"][name] = {key: difference(value, steps["one"][0][key]) for key, value in numbers.items()}
         out["steps"][name]["params"] = difference(*(moved(found[0]) for found in (steps[name], steps["one"])))

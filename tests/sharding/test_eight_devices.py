@@ -35,6 +35,13 @@ def test_loss_gradient_and_update_are_those_of_one_device(run):
     assert run["steps"]["one"]["loss"] > 1
 
 
+def test_a_question_meets_the_passages_of_all_devices_and_sends_their_gradients_back(run):
+    for name in ("data", "fsdp"):
+        found = run["towers"][name]
+        assert found["report"] < 1e-5, name
+        assert found["gradient"] < 1e-5 * found["largest"], name
+
+
 def test_different_passages_are_counted_over_all_devices(run):
     counted, reported = run["distinct"]
     assert reported == pytest.approx(counted)  # the report of the others is that of one, see above

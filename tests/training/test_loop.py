@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 
-import jax
 import numpy as np
 import pytest
 
@@ -15,67 +14,25 @@ from rag_jax.config import SweepRun
 from rag_jax.evaluation.run import evaluate, evaluate_runs, spread
 from rag_jax.experiment import answer_questions, load_parts, make_retriever
 from rag_jax.rag.answer import answer
+from rag_jax.rag.retrieve import Retriever
 from rag_jax.sharding import Layout
-from rag_jax.text.world_facts import world_passages, world_questions
 from rag_jax.training import loop
 from rag_jax.training.checkpoint import ConfigurationMismatch
-from rag_jax.training.loop import NonFiniteLoss, train, trained_params
+from rag_jax.training.loop import train, trained_params
 from rag_jax.training.metrics import read_metrics
 from rag_jax.training.recipes import run_recipe
+from rag_jax.training.steps import NonFiniteLoss
+from rag_jax.training.stopping import STOPPED, StopRequest
 from rag_jax.training.sweep import is_finished
 from rag_jax.types import Question
+from tests.small_runs import equal, small, write_files
 
 PASSAGES = 24
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Two dozen passages of World Facts and the questions that they answer."""
-    directory = tmp_path_factory.mktemp("files")
-    passages = [item.passage for item in world_passages("2020")[:PASSAGES]]
-    ids = {passage.id for passage in passages}
-    questions = [q.question for q in world_questions("2020") if q.question.positive_ids[0] in ids]
-    rows = [{"id": p.id, "title": p.title, "text": p.text} for p in passages]
-    (directory / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    rows = [
-        {"id": q.id, "question": q.text, "answers": list(q.answers), "positive_ids": list(q.positive_ids)}
-        for q in questions
-    ]
-    (directory / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return directory
-
-
-def small(files, **values):
-    """A final configuration of a few steps on a few passages; `values` are dotted fields with __ for dots."""
-    config = rag_config.Config()
-    defaults = {
-        "k": 2,
-        "data.dataset": "files",
-        "data.passages_path": str(files / "passages.jsonl"),
-        "data.questions_path": str(files / "questions.jsonl"),
-        "data.eval_questions_path": str(files / "questions.jsonl"),
-        "data.max_passage_tokens": 61,
-        "data.max_source_tokens": 96,
-        "data.max_target_tokens": 12,
-        "model.dropout": 0.0,
-        "index.backend": "exact",
-        "optimizer.learning_rate": 1e-3,
-        "optimizer.schedule": "constant",
-        "optimizer.warmup_steps": 0,
-        "optimizer.label_smoothing": 0.0,
-        "train.batch_size": 4,
-        "train.steps": 4,
-        "train.log_every": 1,
-        "train.checkpoint_every": 2,
-        "eval.batch_size": 4,
-        "eval.max_questions": 4,
-    }
-    rag_config.update(config, defaults | {name.replace("__", "."): value for name, value in values.items()})
-    return rag_config.finalise(config)
-
-
-def equal(a, b):
-    return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), a, b))
+    return write_files(tmp_path_factory.mktemp("files"), PASSAGES)
 
 
 def deafened(parts):
@@ -104,6 +61,39 @@ def test_interrupted_run_ends_at_the_same_parameters_and_metrics(files, whole, t
     assert len(losses[0]) == 4
 
 
+def test_a_run_that_was_asked_to_stop_says_where_and_goes_on_from_there(files, whole, tmp_path, monkeypatch, capsys):
+    config, workdir, params = whole
+    with monkeypatch.context() as patch:
+        patch.setattr(StopRequest, "after", lambda stop, step: step == 3)
+        assert run_recipe(config, tmp_path) == STOPPED
+    assert "stopped after step 3 of 4" in capsys.readouterr().err
+    assert (tmp_path / "checkpoints" / "3").is_dir()
+    assert run_recipe(config, tmp_path, profile="4") == 0
+    assert equal(params, trained_params(config, tmp_path, load_parts(config)))
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (workdir / "metrics.jsonl").read_bytes()
+    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
+    starts = json.loads((tmp_path / "record.json").read_text())
+    assert [start["step"] for start in starts] == [0, 3]
+    assert starts[0]["index"]["count"] == PASSAGES
+
+
+def test_lagging_retrieval_searches_with_the_encoder_of_the_step_before(files, whole, tmp_path, monkeypatch):
+    encoders = []
+    encode_ahead = Retriever.encode_ahead
+
+    def note(self, config, params, questions):
+        encoders.append(np.asarray(params["tokens"]["embedding"]).copy())
+        return encode_ahead(self, config, params, questions)
+
+    monkeypatch.setattr(Retriever, "encode_ahead", note)
+    train(small(files, train__steps=3, train__checkpoint_every=3), tmp_path / "fresh")
+    fresh, encoders[:] = encoders[:], []
+    train(small(files, train__steps=3, train__checkpoint_every=3, train__retrieval_lag=1), tmp_path / "lagging")
+    # Before step 1 and 2 the lagging run encodes what the fresh one encodes after it, with the encoder of before.
+    assert equal(encoders[0], load_parts(small(files)).params["question_encoder"]["tokens"]["embedding"])
+    assert equal(encoders[1], fresh[0])
+
+
 def test_training_changes_both_models_and_lowers_the_loss(files, whole):
     config, workdir, params = whole
     start = load_parts(config).params
@@ -111,7 +101,10 @@ def test_training_changes_both_models_and_lowers_the_loss(files, whole):
         assert not equal(start[part], params[part])
     lines = read_metrics(workdir / "metrics.jsonl")
     assert all(math.isfinite(line["loss"]) and 0 <= line["prior_entropy"] <= math.log(2) + 1e-6 for line in lines)
-    assert all(line["retrieval_wait_seconds"] > 0 for line in lines)
+    speed = read_metrics(workdir / "speed.jsonl")
+    assert [line["step"] for line in speed] == [line["step"] for line in lines]
+    assert all(line["retrieval_milliseconds"] > 0 and line["questions_per_second"] > 0 for line in speed)
+    assert all(0 <= line["padding_share"] < 1 and line["compiles"] > 0 and line["memory_gib"] > 0 for line in speed)
     assert all(1 / 4 <= line["distinct_passages"] <= 1 and "warning" not in line for line in lines)
 
 

@@ -4,16 +4,17 @@ import pytest
 
 from rag_jax.config import Config, ConfigError, sweep_runs
 from rag_jax.training import sweep
+from rag_jax.training.stopping import STOPPED
 
 
 @pytest.fixture
 def started(monkeypatch):
-    """The directories of runs that were started; the one with k=2 fails."""
+    """The directories of runs that were started; the one with k=2 fails, the one with k=9 is asked to stop."""
     names = []
 
-    def run_recipe(config, directory):
+    def run_recipe(config, directory, profile):
         names.append(pathlib.Path(directory).name)
-        return int(config.k == 2)
+        return {2: 1, 9: STOPPED}.get(config.k, 0)
 
     monkeypatch.setattr(sweep, "run_recipe", run_recipe)
     return names
@@ -26,6 +27,11 @@ def test_a_failed_run_stops_none_after_it_and_is_told_at_the_end(started, tmp_pa
     said = capsys.readouterr()
     assert "1 of 3 runs failed, see above: k=2" in said.err
     assert f"3 of 3: k=3, in {tmp_path}/k=3" in said.out
+
+
+def test_a_sweep_that_is_asked_to_stop_starts_no_further_run(started, tmp_path):
+    assert sweep.run_sweep(sweep_runs(Config(), ("k=1", "k=9", "k=3"), tmp_path)) == STOPPED
+    assert started == ["k=1", "k=9"]
 
 
 def test_a_finished_run_is_not_started_again(started, tmp_path, monkeypatch, capsys):
