@@ -56,14 +56,13 @@ class Parts:
     collection: Collection
 
 
-def load_parts(config: Config) -> Parts:
-    """Everything but the index.
+def load_networks(config: Config) -> Parts:
+    """Sizes, tokenizers and weights; the collection is left empty.
 
     Raises:
-      FileNotFoundError, ValueError: weights, data or sizes that do not fit, see the functions called.
+      FileNotFoundError, ValueError: weights or sizes that do not fit, see the functions called.
     """
     m, d = config.model, config.data
-    _check_given(config)
     if m.init_from and config.retriever != "none":  # one empty passage: both variants are the same there
         check_variant(m.init_from, config.variant, m.force_variant)
     arch, names = sizes(config)
@@ -80,6 +79,17 @@ def load_parts(config: Config) -> Parts:
     else:
         params = init_params(arch, jax.random.key(config.seed))
         params = {name: params[name] for name in names}
+    return Parts(arch, tokenizers, params, params.pop("passage_encoder", None), Collection((), (), ()))
+
+
+def load_parts(config: Config) -> Parts:
+    """Everything but the index.
+
+    Raises:
+      FileNotFoundError, ValueError: weights, data or sizes that do not fit, see the functions called.
+    """
+    _check_given(config)
+    networks, d = load_networks(config), config.data
     collection = load_collection(
         d.dataset,
         edition=d.edition,
@@ -88,7 +98,7 @@ def load_parts(config: Config) -> Parts:
         questions_path=d.questions_path,
         eval_questions_path=d.eval_questions_path,
     )
-    return Parts(arch, tokenizers, params, params.pop("passage_encoder", None), collection)
+    return dataclasses.replace(networks, collection=collection)
 
 
 def sizes(config: Config) -> tuple[Architecture, tuple[str, ...]]:
@@ -179,14 +189,18 @@ def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] 
     return Layout(make_mesh(s.model, devices), rules, s.min_elements)
 
 
+def index_place(config: Config, workdir: str | os.PathLike[str]) -> pathlib.Path:
+    """Where the index of a run lies or shall lie."""
+    return pathlib.Path(config.index.directory or pathlib.Path(workdir) / "index")
+
+
 def make_retriever(
     config: Config, parts: Parts, workdir: str | os.PathLike[str], k: int, layout: Layout = ONE_DEVICE
 ) -> Retriever | ClosedBook:
     """The index of the configuration, in the run directory unless it names another place, with its k."""
     if config.retriever == "none":
         return ClosedBook(parts.arch.passage_encoder.width, parts.arch.generator.pad_id)
-    directory = config.index.directory or pathlib.Path(workdir) / "index"
-    index = passage_index(parts, directory, config.index.backend, config.index.dtype)
+    index = passage_index(parts, index_place(config, workdir), config.index.backend, config.index.dtype)
     return retriever_over(config, parts, index, k, layout)
 
 

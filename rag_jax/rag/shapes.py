@@ -40,7 +40,13 @@ def widest_source(question: int, passage: int, most: int) -> int:
 
 
 def to_devices(
-    batch: Batch, pad_id: int, most: int, layout: Layout, accumulate: int = 1, resident: Resident | None = None
+    batch: Batch,
+    pad_id: int,
+    most: int,
+    layout: Layout,
+    accumulate: int = 1,
+    resident: Resident | None = None,
+    one_shape: bool = False,
 ) -> tuple[Batch, int]:
     """A batch cut by rows over the mesh, packed, and its source width: the widest that any process needs.
 
@@ -49,13 +55,29 @@ def to_devices(
       pad_id, most, resident: see `source_width`.
       layout: where to.
       accumulate: parts of each device's rows, one after the other, that are run apart.
+      one_shape: sources are as wide as the batch's columns allow, and have a row each, so that another batch of these
+        columns has the same shape. For questions that come singly: computing more is quicker than compiling again.
     """
-    width = layout.largest(source_width(batch, pad_id, most, resident))
+    width = layout.largest(_room(batch, most) if one_shape else source_width(batch, pad_id, most, resident))
     if resident is None and not batch.source_question.shape[1]:
         short = ((0, 0), (0, 0), (0, width - batch.passages.shape[-1]))
         batch = dataclasses.replace(batch, passages=np.pad(batch.passages, short, constant_values=pad_id))
+    if one_shape:
+        return layout.rows(batch), width
     groups = len(layout.my_rows(layout.parts)) * accumulate
     return layout.rows(packed(batch, pad_id, width, groups, layout.largest)), width
+
+
+def power_of_two(count: int) -> int:
+    """The smallest power of two that is at least `count` (1 for none)."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def _room(batch: Batch, most: int) -> int:
+    """The source width that has room for whatever may stand in the columns of this batch."""
+    if not batch.source_question.shape[1]:
+        return most
+    return widest_source(batch.source_question.shape[1], batch.passages.shape[-1], most)
 
 
 def packed(
