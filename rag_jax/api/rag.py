@@ -119,16 +119,15 @@ class Rag:
         ]
         return _like(question, lists)
 
-    def score(self, question: str | Sequence[str], answer: str | Sequence[str], k: int | None = None) -> Any:
+    def score(
+        self, question: str | Sequence[str], answer: str | Sequence[str], k: int | None = None
+    ) -> Scored | list[Scored]:
         """log p(y|x) of an answer that is given, as RAG-Sequence and as RAG-Token (paper, section 2.1), with sources.
 
         Args:
           question: one, or several.
           answer: as many.
           k: as for `answer`.
-
-        Returns:
-          `Scored`, or a list of them.
 
         Raises:
           ValueError: as `answer`; also an answer that is empty or longer than the model writes, or not one for each

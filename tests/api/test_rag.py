@@ -110,9 +110,8 @@ def test_what_is_retrieved_is_what_the_answer_reads(rag):
     assert [one.prior for one in found] == pytest.approx([source.prior for source in answer.sources], abs=1e-5)
     scores = np.array([one.score for one in found])
     assert (np.diff(scores) <= 0).all()
-    np.testing.assert_allclose(
-        np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum(), [one.prior for one in found], atol=1e-5
-    )
+    expected = np.exp(scores - scores.max())
+    np.testing.assert_allclose([one.prior for one in found], expected / expected.sum(), atol=1e-5)
     assert rag.retrieve([KENYA])[0] == found
 
 
@@ -123,11 +122,9 @@ def test_the_score_of_the_answer_is_the_answers_probability_in_both_variants(rag
         assert scored.tokens == found.tokens
         assert scored.logprob == pytest.approx(found.logprob, abs=1e-4)
     assert (scored.sequence, scored.token) == pytest.approx((answers[0].logprob, scored.logprob), abs=1e-4)
-    posterior = np.array([source.token_posterior for source in scored.sources])
-    np.testing.assert_allclose(posterior.sum(0), 1, atol=1e-5)
-    assert [s.token_posterior for s in scored.sources] == [
-        pytest.approx(s.token_posterior, abs=1e-4) for s in answers[1].sources
-    ]
+    by_passage, by_token_too = (np.array([s.token_posterior for s in one.sources]) for one in (scored, answers[1]))
+    np.testing.assert_allclose(by_passage.sum(0), 1, atol=1e-5)
+    np.testing.assert_allclose(by_passage, by_token_too, atol=1e-4)
     assert [s.posterior for s in scored.sources] == pytest.approx([s.posterior for s in answers[0].sources], abs=1e-4)
 
 
