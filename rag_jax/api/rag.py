@@ -281,11 +281,11 @@ class Rag:
         tokenizers, size = self.parts.tokenizers, self._size(texts)
         rows, _ = question_rows(tokenizers, texts, tokenizers.max_question)
         encoder = self.parts.arch.question_encoder, self.params["question_encoder"]
-        found = [
-            np.asarray(encode(*encoder, self.layout.rows(rows[at : at + size][self._filled(n, size)]), self.layout))[:n]
-            for at in range(0, len(texts), size)
-            for n in [min(size, len(texts) - at)]
-        ]
+        found = []
+        for at in range(0, len(texts), size):
+            some = rows[at : at + size]
+            placed = self.layout.rows(some[self._filled(len(some), size)])
+            found.append(np.asarray(encode(*encoder, placed, layout=self.layout))[: len(some)])
         return np.concatenate(found)
 
     @functools.cached_property
