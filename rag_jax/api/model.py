@@ -79,9 +79,7 @@ def kind_of(directory: pathlib.Path) -> str:
     """
     if not directory.is_dir():
         shipped = ", ".join(sorted(path.name for path in SHIPPED.iterdir()))
-        raise FileNotFoundError(
-            f"{directory}: no such directory, and no weights ship by that name (these do: {shipped})"
-        )
+        raise FileNotFoundError(f"{directory}: no such directory; with the package comes: {shipped}")
     if (directory / "model.json").is_file():
         return "weights"
     if (directory / "config.json").is_file():

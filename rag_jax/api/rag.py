@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar, overload
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -108,7 +109,7 @@ class Rag:
             raise ValueError("the model was trained without passages (retriever none), so it retrieves none")
         index, k = retriever.index, retriever.k
         found = index.search_texts(texts, k) if index.searches_texts else index.search_scored(self._vectors(texts), k)
-        prior = np.exp(log_prior(found.scores, found.rows >= 0))
+        prior = np.exp(log_prior(jnp.asarray(found.scores), jnp.asarray(found.rows >= 0)))
         lists = [
             [
                 Retrieved(index.passages[row], float(score), float(p))

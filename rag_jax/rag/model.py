@@ -311,7 +311,7 @@ def load_hf_format(name: str) -> HfFormat:
       name: the checkpoint itself, or weights, which remember what they were converted from.
     """
     checkpoint = pathlib.Path(name)
-    are_weights = (SHIPPED / name).is_dir() or (checkpoint / "model.json").is_file()
+    are_weights = any((place / "model.json").is_file() for place in (SHIPPED / name, checkpoint))
     if (checkpoint / "config.json").is_file() and not are_weights:
         rag = read_json(checkpoint / "config.json")
         generator = rag.get("generator") or {}
