@@ -1,4 +1,4 @@
-"""`import rag_jax`: quick, and every public name is where it is said to be."""
+"""`import rag_jax`: quick, and every public name is where it is said to be; `rag-jax --version`."""
 
 import ast
 import inspect
@@ -7,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 import rag_jax
+from rag_jax.cli import app
 
 NAMES = sorted(name for names in rag_jax.PLACES.values() for name in names)
 
@@ -45,3 +47,9 @@ def test_an_unknown_name_is_an_attribute_error_and_the_known_ones_are_listed():
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         _ = rag_jax.lode
     assert set(NAMES) <= set(dir(rag_jax))
+
+
+def test_the_version_names_what_computes():
+    lines = CliRunner().invoke(app, ["--version"]).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["rag-jax", "jax", "jaxlib", "flax", "scann", "python", "devices"]
+    assert "(cpu)" in lines[-1]

@@ -108,10 +108,10 @@ def _from_run(directory: pathlib.Path, variant: str | None, force: bool, setting
     # On which devices it was trained does not count here, nor where it found its passages.
     here = {f"sharding.{field.name}": field.default for field in dataclasses.fields(trained.sharding)}
     trained = _changed(trained, here)
+    values = {"index.in_step": False, "variant": variant or trained.variant, "model.force_variant": force}
+    config = _changed(trained, values | dict(settings))
     parts = load_networks(trained)
-    params = trained_params(trained, directory, parts)
-    asked = {"index.in_step": False, "variant": variant or trained.variant, "model.force_variant": force}
-    return Model(_changed(trained, asked | dict(settings)), parts, params)
+    return Model(config, parts, trained_params(trained, directory, parts))
 
 
 def _from_checkpoint(

@@ -1,12 +1,16 @@
-"""The Python API on the weights that ship and the passages of two countries."""
+"""The Python API and `rag-jax ask`, on the weights that ship and the passages of two countries."""
+
+import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from rag_jax.api import Rag
 from rag_jax.api.live import ChangingIndex
 from rag_jax.api.loading import open_for
 from rag_jax.api.model import load_model
+from rag_jax.cli import app
 from rag_jax.index import build_index, fingerprint
 from rag_jax.models.weights import SHIPPED
 from rag_jax.rag import answer as answering
@@ -99,8 +103,7 @@ def test_k_beyond_the_passages_gives_those_there_are(rag):
     found = rag.retrieve(KENYA, 3 * count)
     assert len(found) == count
     assert sum(one.prior for one in found) == pytest.approx(1, abs=1e-5)
-    (small,) = [rag.answer(KENYA, k=1).sources]
-    assert len(small) == 1
+    assert rag.retrieve(KENYA, 1)[0].passage == found[0].passage
 
 
 def test_what_is_retrieved_is_what_the_answer_reads(rag):
@@ -192,3 +195,42 @@ def test_what_cannot_be_asked_is_told(rag, call, message):
 def test_without_an_index_the_error_names_both_ways_out(model):
     with pytest.raises(ValueError, match=r"index=DIRECTORY.*generate\(question, passages\)"):
         Rag(model).answer(KENYA)
+
+
+@pytest.fixture
+def ask(directory):
+    """Runs `rag-jax ask` over the index and gives its result."""
+
+    def run(*args, given=None, code=0):
+        command = ["ask", *args, "--index", str(directory), "-k", str(K)]
+        result = CliRunner().invoke(app, command, input=given, env={"COLUMNS": "120"})
+        assert result.exit_code == code, result.output
+        return result
+
+    return run
+
+
+def test_the_command_answers_one_question_with_its_sources(ask):
+    shown = ask(KENYA).stdout
+    assert TRUTH["Kenya"] in shown
+    assert "posterior" in shown
+    found = json.loads(ask(KENYA, "--json").stdout)
+    assert (found["question"], found["text"]) == (KENYA, TRUTH["Kenya"])
+    assert len(found["sources"]) == K
+    best = max(found["sources"], key=lambda source: source["posterior"])
+    assert TRUTH["Kenya"] in best["passage"]["text"]
+
+
+def test_the_command_answers_questions_until_an_empty_line(ask):
+    given = f"{KENYA}\n{'why ' * 70}\nwhat is the capital of Kenya\n\nnever read\n"
+    result = ask("--json", given=given)
+    assert [json.loads(line)["text"] for line in result.stdout.splitlines()] == [TRUTH["Kenya"], "Nairobi"]
+    assert "the limit is 64" in result.stderr
+    shown = ask(given=f"{KENYA}\n").stdout
+    assert TRUTH["Kenya"] in shown
+    assert "An empty line ends it." in shown
+
+
+def test_a_model_that_is_not_there_is_one_message(ask):
+    result = ask(KENYA, "--model", "nowhere", code=1)
+    assert result.stderr == "rag-jax: nowhere: no such directory; with the package comes: world\n"
