@@ -12,6 +12,7 @@ from html import escape
 from rag_jax.types import Source
 
 BLUE = "66,133,244"
+DARKEST = 0.7  # of the heat map, so that numbers are read on it in light and dark
 _CELL = "text-align:left;vertical-align:top;padding:.25em .6em;border:0"
 _RULE = "border-top:1px solid rgba(128,128,128,.35)"
 
@@ -55,7 +56,7 @@ def _heat_map(sources: Sequence[Source], tokens: Sequence[str]) -> str:
     rows = []
     for number, source in enumerate(sources, 1):
         heat = [
-            _cell(f"{p:.2f}", "td", f"background:rgba({BLUE},{_share(p):.2f});text-align:center")
+            _cell(f"{p:.2f}", "td", f"background:rgba({BLUE},{DARKEST * _share(p):.2f});text-align:center")
             for p in source.token_posterior
         ]
         rows.append(_row([_cell(str(number)), *heat], _RULE))
@@ -75,7 +76,8 @@ def _share(probability: float) -> float:
 
 
 def _table(rows: Sequence[str]) -> str:
-    return f'<table style="border-collapse:collapse;border:0">{"".join(rows)}</table>'
+    inherited = "color:inherit;font-size:inherit"  # where a page is not strict HTML, tables would not
+    return f'<table style="border-collapse:collapse;border:0;{inherited}">{"".join(rows)}</table>'
 
 
 def _row(cells: Sequence[str], style: str = "") -> str:
