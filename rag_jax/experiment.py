@@ -56,13 +56,18 @@ class Parts:
     collection: Collection
 
 
-def load_networks(config: Config) -> Parts:
-    """Sizes, tokenizers and weights; the collection is left empty.
+def load_parts(config: Config, collection: Collection | None = None) -> Parts:
+    """Everything but the index.
+
+    Args:
+      config: final.
+      collection: passages and questions; None = as the configuration says.
 
     Raises:
-      FileNotFoundError, ValueError: weights or sizes that do not fit, see the functions called.
+      FileNotFoundError, ValueError: weights, data or sizes that do not fit, see the functions called.
     """
     m, d = config.model, config.data
+    _check_given(config)
     if m.init_from and config.retriever != "none":  # one empty passage: both variants are the same there
         check_variant(m.init_from, config.variant, m.force_variant)
     arch, names = sizes(config)
@@ -79,26 +84,16 @@ def load_networks(config: Config) -> Parts:
     else:
         params = init_params(arch, jax.random.key(config.seed))
         params = {name: params[name] for name in names}
-    return Parts(arch, tokenizers, params, params.pop("passage_encoder", None), Collection((), (), ()))
-
-
-def load_parts(config: Config) -> Parts:
-    """Everything but the index.
-
-    Raises:
-      FileNotFoundError, ValueError: weights, data or sizes that do not fit, see the functions called.
-    """
-    _check_given(config)
-    networks, d = load_networks(config), config.data
-    collection = load_collection(
-        d.dataset,
-        edition=d.edition,
-        split=config.eval.split,
-        passages_path=d.passages_path,
-        questions_path=d.questions_path,
-        eval_questions_path=d.eval_questions_path,
-    )
-    return dataclasses.replace(networks, collection=collection)
+    if collection is None:
+        collection = load_collection(
+            d.dataset,
+            edition=d.edition,
+            split=config.eval.split,
+            passages_path=d.passages_path,
+            questions_path=d.questions_path,
+            eval_questions_path=d.eval_questions_path,
+        )
+    return Parts(arch, tokenizers, params, params.pop("passage_encoder", None), collection)
 
 
 def sizes(config: Config) -> tuple[Architecture, tuple[str, ...]]:
@@ -227,17 +222,27 @@ def answer_questions(
     params: dict[str, Any],
     retriever: Retriever | ClosedBook,
     questions: Sequence[Question],
+    *,
+    alternatives: bool = False,
+    one_shape: bool = False,
 ) -> tuple[Answer, ...]:
     """Answers as the configuration says, in the order of the questions.
 
     Args:
       config: final.
       parts: sizes and tokenizers.
-      params: the trained ones, on the host.
+      params: the trained ones, on the host, or on the devices as `evaluation_layout` places them.
       retriever: over the layout that `evaluation_layout` gives.
       questions: with their texts.
+      alternatives: with all answers that the beams found, and not the best alone.
+      one_shape: see `rag_jax.rag.answer.answer`.
     """
-    layout = evaluation_layout(config)
+    layout, beams = evaluation_layout(config), config.eval.beams
+    options = DecodeOptions(
+        max_new_tokens=config.data.max_target_tokens,
+        num_beams=beams,
+        num_return_sequences=beams if alternatives else 1,
+    )
     return tuple(
         answer(
             layout.place(params),
@@ -248,10 +253,11 @@ def answer_questions(
             variant=config.variant,
             batch_size=config.eval.batch_size,
             max_source=config.data.max_source_tokens,
-            options=DecodeOptions(max_new_tokens=config.data.max_target_tokens, num_beams=config.eval.beams),
+            options=options,
             fast=config.eval.decoding == "fast",
             seed=config.seed,
             layout=layout,
+            one_shape=one_shape,
         )
     )
 

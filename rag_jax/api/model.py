@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from rag_jax.config import Config, finalise, from_dict, from_json, update
-from rag_jax.experiment import Parts, load_networks
+from rag_jax.experiment import Parts, load_parts
 from rag_jax.models.hf import other_variant
 from rag_jax.models.hf_convert import Bundle, read_bundle
 from rag_jax.models.hf_files import read_json
@@ -22,6 +22,7 @@ from rag_jax.text.datasets import Collection
 from rag_jax.text.hf_compat_input import MAX_LENGTH
 from rag_jax.text.tokens import Tokenizers, load_tokenizer_folder
 
+NOTHING = Collection((), (), ())
 QUESTION_TOKENS = 64  # that weights and checkpoints read; a run says it itself
 
 
@@ -110,7 +111,7 @@ def _from_run(directory: pathlib.Path, variant: str | None, force: bool, setting
     trained = _changed(trained, here)
     values = {"index.in_step": False, "variant": variant or trained.variant, "model.force_variant": force}
     config = _changed(trained, values | dict(settings))
-    parts = load_networks(trained)
+    parts = load_parts(trained, NOTHING)
     return Model(config, parts, trained_params(trained, directory, parts))
 
 
@@ -144,7 +145,7 @@ def _from_checkpoint(
     check_tokenizers(arch, tokenizers, names)
     params = {name: bundle.parts[name].params for name in names}
     tower = params.pop("passage_encoder", None)
-    return Model(config, Parts(arch, tokenizers, params, tower, Collection((), (), ())), params)
+    return Model(config, Parts(arch, tokenizers, params, tower, NOTHING), params)
 
 
 def _sizes(bundle: Bundle) -> Architecture:

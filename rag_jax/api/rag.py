@@ -16,19 +16,17 @@ from rag_jax.api.limits import check_answers, check_questions
 from rag_jax.api.live import ChangingIndex
 from rag_jax.api.model import Model
 from rag_jax.api.records import Answered, Retrieved, Scored, as_passages
-from rag_jax.experiment import evaluation_layout, make_retriever, retriever_over
+from rag_jax.experiment import answer_questions, evaluation_layout, make_retriever, retriever_over
 from rag_jax.index import Index
 from rag_jax.index.in_memory import index_in_memory
-from rag_jax.rag.answer import answer as answer_all
 from rag_jax.rag.answer import question_rows, sources_of
 from rag_jax.rag.likelihood import answer_likelihood
 from rag_jax.rag.marginal import log_prior
 from rag_jax.rag.retrieve import ClosedBook, Retriever, encode, make_batch
-from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.shapes import power_of_two, to_devices
 from rag_jax.text.token_rows import FoundPassages
 from rag_jax.text.tokens import trim
-from rag_jax.types import Passage
+from rag_jax.types import Passage, Question
 
 DECODINGS = ("thorough", "fast")
 Given = TypeVar("Given")
@@ -222,25 +220,17 @@ class Rag:
         self, texts: list[str], retriever: Retriever | ClosedBook, beams: int | None, decoding: str | None
     ) -> list[Answered]:
         e = self.config.eval
-        beams, decoding = e.beams if beams is None else beams, decoding or e.decoding
-        if decoding not in DECODINGS:
+        how = {"beams": beams, "decoding": decoding, "batch_size": self._size(texts)}
+        asked = dataclasses.replace(e, **{name: value for name, value in how.items() if value is not None})
+        if asked.decoding not in DECODINGS:
             raise ValueError(f"decoding={decoding!r}: choose {' or '.join(DECODINGS)}")
-        options = DecodeOptions(
-            max_new_tokens=self.config.data.max_target_tokens, num_beams=beams, num_return_sequences=beams
-        )
-        found = answer_all(
+        found = answer_questions(
+            dataclasses.replace(self.config, eval=asked),
+            self.parts,
             self.params,
-            self.parts.arch,
-            self.parts.tokenizers,
             retriever,
-            texts,
-            variant=self.config.variant,
-            batch_size=self._size(texts),
-            max_source=self.config.data.max_source_tokens,
-            options=options,
-            fast=decoding == "fast",
-            seed=self.config.seed,
-            layout=self.layout,
+            [Question("", text) for text in texts],
+            alternatives=True,
             one_shape=len(texts) <= e.batch_size,
         )
         return [Answered(**_fields(one), question=text) for text, one in zip(texts, found, strict=True)]
