@@ -233,7 +233,11 @@ class Rag:
             alternatives=True,
             one_shape=len(texts) <= e.batch_size,
         )
-        return [Answered(**_fields(one), question=text) for text, one in zip(texts, found, strict=True)]
+        pieces = self.parts.tokenizers.pieces
+        return [
+            Answered(**_fields(one) | {"tokens": pieces(one.tokens), "question": text})
+            for text, one in zip(texts, found, strict=True)
+        ]
 
     def _scored(
         self, retriever: Retriever | ClosedBook, texts: Sequence[str], answers: Sequence[str], size: int
@@ -257,7 +261,7 @@ class Rag:
                 text=wanted,
                 logprob=logprob[self.config.variant],
                 sources=sources_of(retriever, rows[i], found.prior[i], found.posterior[i], by_token),
-                tokens=tokenizers.pieces(ids),
+                tokens=tokenizers.pieces(tokenizers.target.convert_ids_to_tokens(ids.tolist())),
                 question=text,
                 **logprob,
             )

@@ -13,7 +13,8 @@ from rag_jax.types import Answer, Passage
 class Answered(Answer):
     """An answer that shows itself: printed it is a table, in a notebook a table with bars and a heat map.
 
-    The record that the library passes around, `rag_jax.types.Answer`, stays plain; this is the same with a view.
+    The record that the library passes around, `rag_jax.types.Answer`, stays plain; this is the same with a view. Its
+    tokens are as one reads them, each with the space that it begins with.
 
     Attributes:
       question: as it was asked.

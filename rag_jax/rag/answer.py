@@ -134,7 +134,7 @@ def _answer(
         text=tokenizers.text(ids),
         logprob=float(decoded.logprob[0]),
         sources=sources_of(retriever, rows, prior, decoded.posterior[0], by_token),
-        tokens=tokenizers.pieces(ids),
+        tokens=tuple(tokenizers.target.convert_ids_to_tokens(ids.tolist())),
         alternatives=tuple(Alternative(tokenizers.text(t), float(p)) for t, p in others if p > -np.inf),
     )
 

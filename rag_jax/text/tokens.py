@@ -206,10 +206,9 @@ class Tokenizers:
         rows = self._ids(t, texts)
         return pad_rows([[*row[: self.max_target - 1], t.eos_token_id] for row in rows], t.pad_token_id)
 
-    def pieces(self, ids: Int[np.ndarray, "T"]) -> tuple[str, ...]:
-        """Generated ids as text one by one, each with the space that it begins with; U+FFFD for parts of a letter."""
-        t = self._of("target")
-        return tuple(t.convert_tokens_to_string([token]) for token in t.convert_ids_to_tokens(np.asarray(ids).tolist()))
+    def pieces(self, tokens: Sequence[str]) -> tuple[str, ...]:
+        """Generated tokens as they read, each with the space that it begins with; U+FFFD for parts of a letter."""
+        return tuple(self._of("target").convert_tokens_to_string([token]) for token in tokens)
 
     def text(self, ids: Int[np.ndarray, "T"]) -> str:
         """The text of generated ids, without special tokens and outer spaces."""

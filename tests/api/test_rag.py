@@ -79,6 +79,7 @@ def test_a_question_is_answered_with_the_passage_that_says_so(rag):
     best = max(found.sources, key=lambda source: source.posterior)
     assert found.text in best.passage.text
     assert sum(source.posterior for source in found.sources) == pytest.approx(1, abs=1e-5)
+    assert "".join(found.tokens) == f" {found.text}</s>"
 
 
 def test_questions_of_a_list_are_answered_as_each_alone(rag):
