@@ -171,3 +171,13 @@ def test_a_run_of_another_recipe_points_to_its_weights(tmp_path):
     (tmp_path / "config.json").write_text(rag_config.to_json(config))
     with pytest.raises(ValueError, match=r"recipe 'world_pretrain'.*load the weights directory"):
         load(tmp_path)
+
+
+@pytest.mark.slow
+def test_the_three_lines_of_the_readme_give_the_right_answer_with_its_source(tmp_path):
+    rag = load(cache=tmp_path)
+    found = rag.answer("who is the head of government of Kenya", k=10)
+    assert found.text == "Uhuru Kenyatta"
+    assert len(found.sources) == 10
+    best = max(found.sources, key=lambda source: source.posterior)
+    assert (best.passage.title, best.posterior) == ("Kenya: leaders", pytest.approx(1, abs=0.01))
