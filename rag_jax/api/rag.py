@@ -103,6 +103,8 @@ class Rag:
         """
         texts = self._questions(question)
         retriever = self._retriever(k)
+        if not texts:
+            return []
         if isinstance(retriever, ClosedBook):
             raise ValueError("the model was trained without passages (retriever none), so it retrieves none")
         index, k = retriever.index, retriever.k
