@@ -10,11 +10,12 @@ from rag_jax.training.recipes import run_recipe
 
 _CONFIG = define_flag()
 _WORKDIR = flags.DEFINE_string("workdir", None, "Directory of the run: checkpoints, metrics, index.", required=True)
+_PROFILE = flags.DEFINE_string("profile", "", "Steps for JAX's profiler to trace into WORKDIR/profile, as in 10-13.")
 
 
 def main(argv: Sequence[str]) -> int:
     """Flags to configuration to recipe."""
-    return run_recipe(from_flag(_CONFIG), _WORKDIR.value)
+    return run_recipe(from_flag(_CONFIG), _WORKDIR.value, _PROFILE.value)
 
 
 if __name__ == "__main__":

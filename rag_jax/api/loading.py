@@ -15,7 +15,7 @@ from jaxtyping import Float
 from rag_jax.api.live import ChangingIndex
 from rag_jax.api.model import Model, kind_of, load_model
 from rag_jax.api.rag import Rag
-from rag_jax.experiment import index_place, load_parts, passage_index
+from rag_jax.experiment import index_place, load_parts, passage_index, run_index
 from rag_jax.index import fingerprint
 from rag_jax.index.manifest import MANIFEST, read_manifest
 from rag_jax.models.bert import BertConfig
@@ -92,7 +92,8 @@ def _own_index(model: Model, directory: pathlib.Path, cache: str | os.PathLike[s
         return None
     place = index_place(model.config, directory)
     if not (place / MANIFEST).is_file():
-        passage_index(load_parts(model.config), place, model.config.index.backend, model.config.index.dtype)
+        collection = load_parts(model.config).collection
+        run_index(model.config, dataclasses.replace(model.parts, collection=collection), directory)
     return place
 
 

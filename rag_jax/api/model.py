@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from rag_jax.config import Config, finalise, from_dict, from_json, update
-from rag_jax.experiment import Parts, load_parts
+from rag_jax.experiment import Parts, load_parts, trained_parts
 from rag_jax.models.hf import other_variant
 from rag_jax.models.hf_convert import Bundle, read_bundle
 from rag_jax.models.hf_files import read_json
@@ -112,7 +112,7 @@ def _from_run(directory: pathlib.Path, variant: str | None, force: bool, setting
     values = {"index.in_step": False, "variant": variant or trained.variant, "model.force_variant": force}
     config = _changed(trained, values | dict(settings))
     parts = load_parts(trained, NOTHING)
-    return Model(config, parts, trained_params(trained, directory, parts))
+    return Model(config, *trained_parts(parts, trained_params(trained, directory, parts)))
 
 
 def _from_checkpoint(

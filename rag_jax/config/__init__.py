@@ -13,6 +13,7 @@ The flags themselves are `rag_jax.flags`.
 """
 
 from rag_jax.config.arguments import parse_arg
+from rag_jax.config.paper import wikipedia_bart_large
 from rag_jax.config.schema import FIELDS, LEAVES, Config, ConfigError, unknown_field
 from rag_jax.config.values import finalise, from_dict, from_json, get, has_towers, to_json, update
 
@@ -30,4 +31,5 @@ __all__ = [
     "to_json",
     "unknown_field",
     "update",
+    "wikipedia_bart_large",
 ]

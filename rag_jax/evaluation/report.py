@@ -10,19 +10,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from rag_jax.evaluation.answers import exact_match
+from rag_jax.evaluation.figures import OF_RETRIEVAL
 from rag_jax.types import Answer, Question
 
 
 def print_results(results: Mapping[str, Mapping[str, float]], console: Console | None = None) -> None:
-    """One row a run, one column a figure."""
-    names = list(dict.fromkeys(name for figures in results.values() for name in figures))
-    table = Table(title="Answers to the evaluation questions (shares from 0 to 1)")
-    table.add_column("run")
-    for name in names:
-        table.add_column(name.replace("_", " "), justify="right")
-    for run, figures in results.items():
-        table.add_row(escape(run), *(_cell(figures.get(name)) for name in names))
-    (console or Console()).print(table)
+    """One table of the answers and one of retrieval, for runs that have it: one row a run, one column a figure."""
+    console = console or Console()
+    apart = {run: {n: x for n, x in figures.items() if n.startswith(OF_RETRIEVAL)} for run, figures in results.items()}
+    answered = {run: {n: x for n, x in figures.items() if n not in apart[run]} for run, figures in results.items()}
+    console.print(_by_run("Answers to the evaluation questions (shares from 0 to 1)", answered))
+    retrieved = {run: figures for run, figures in apart.items() if figures}
+    if retrieved:
+        console.print(_by_run("Retrieval for them (shares from 0 to 1; entropy in nats)", retrieved))
 
 
 def print_hot_swap(table: Mapping[str, Any], console: Console | None = None) -> None:
@@ -54,6 +54,17 @@ def print_answers(
             text = f"{source.passage.title}: {source.passage.text}"
             table.add_row(f"{source.prior:.3f}", f"{source.posterior:.3f}", escape(text[:160]))
         console.print(table)
+
+
+def _by_run(title: str, results: Mapping[str, Mapping[str, float]]) -> Table:
+    names = list(dict.fromkeys(name for figures in results.values() for name in figures))
+    table = Table(title=title)
+    table.add_column("run")
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right")
+    for run, figures in results.items():
+        table.add_row(escape(run), *(_cell(figures.get(name)) for name in names))
+    return table
 
 
 def _cell(value: float | int | None) -> str:

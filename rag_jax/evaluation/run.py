@@ -6,26 +6,32 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rag_jax.config import Config, finalise, from_json
-from rag_jax.evaluation.answers import exact_match, score
+from rag_jax.evaluation.figures import figures_of
 from rag_jax.evaluation.hot_swap import hot_swap
+from rag_jax.evaluation.pages import gold_pages
 from rag_jax.evaluation.report import print_answers, print_hot_swap, print_results
-from rag_jax.evaluation.retrieval import answer_recall, gold_recall, has_answer
-from rag_jax.experiment import Parts, answer_questions, evaluation_layout, load_parts, make_retriever
+from rag_jax.experiment import (
+    Parts,
+    answer_questions,
+    evaluation_layout,
+    load_parts,
+    make_retriever,
+    trained_parts,
+)
 from rag_jax.sharding import is_first
 from rag_jax.types import Answer, Question
 
 Restore = Callable[[Config, pathlib.Path, Parts], dict[str, Any]]
-RECALL_AT = (1, 5)
 EXAMPLES = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """One evaluated run: what it was, what it answered, and the figures."""
+    """One evaluated run: what it was, what it answered, the figures, and the scores of each question by its id."""
 
     config: Config
     parts: Parts
@@ -33,37 +39,7 @@ class Evaluated:
     questions: tuple[Question, ...]
     answers: tuple[Answer, ...]
     figures: dict[str, float]
-
-
-def figures_of(questions: Sequence[Question], answers: Sequence[Answer], k: int) -> dict[str, float]:
-    """All figures of a set of answers, shares from 0 to 1.
-
-    Args:
-      questions: with reference answers.
-      answers: in the same order.
-      k: passages a question; 0 for closed book, which has no retrieval figures.
-
-    Returns:
-      em, f1, questions; and with retrieval recall_at_{1,5,k} (an answer stands in one of the first passages),
-      gold_recall_at_{1,5,k} where gold passages are known, and right_without_support: of the right answers, the share
-      that stands in no retrieved passage.
-    """
-    predictions = {q.id: a.text for q, a in zip(questions, answers, strict=True)}
-    scored = score(predictions, questions)
-    figures = {"em": scored["exact_match"], "f1": scored["f1"], "questions": len(questions)}
-    if not k:
-        return figures
-    ranked = {q.id: [source.passage for source in a.sources] for q, a in zip(questions, answers, strict=True)}
-    found = min(k, max(len(passages) for passages in ranked.values()))
-    ks = sorted({at for at in (*RECALL_AT, found) if at <= found})
-    figures |= {f"recall_at_{at}": share for at, share in answer_recall(ranked, questions, ks).items()}
-    with_gold = [q for q in questions if q.positive_ids]
-    if with_gold:
-        ids = {q.id: [passage.id for passage in ranked[q.id]] for q in with_gold}
-        figures |= {f"gold_recall_at_{at}": share for at, share in gold_recall(ids, with_gold, ks).items()}
-    right = [q for q in questions if exact_match(predictions[q.id], q.answers)]
-    alone = [q for q in right if not any(has_answer(passage.text, q.answers) for passage in ranked[q.id])]
-    return figures | {"right_without_support": len(alone) / len(right) if right else 0.0}
+    scores: dict[str, dict[str, float | None]]
 
 
 def evaluate(config: Config, workdir: str | os.PathLike[str], restore: Restore) -> Evaluated:
@@ -76,17 +52,21 @@ def evaluate(config: Config, workdir: str | os.PathLike[str], restore: Restore) 
 
     Raises:
       FileNotFoundError: no checkpoint.
-      ValueError: no questions to evaluate on.
+      ValueError: no questions to evaluate on, or a run of another recipe than 'rag'.
     """
+    if config.recipe != "rag":
+        raise ValueError(f"{workdir}: a run of recipe {config.recipe} answers no questions; see its metrics.jsonl")
     parts = load_parts(config)
     questions = spread(parts.collection.evaluation, config.eval.max_questions)
     if not questions:
         raise ValueError("no questions to evaluate on: give config.data.eval_questions_path")
-    params = restore(config, pathlib.Path(workdir), parts)
+    parts, params = trained_parts(parts, restore(config, pathlib.Path(workdir), parts))
     retriever = make_retriever(config, parts, workdir, config.eval.k, evaluation_layout(config))
     answers = answer_questions(config, parts, params, retriever, questions)
     k = 0 if config.retriever == "none" else config.eval.k
-    return Evaluated(config, parts, params, questions, answers, figures_of(questions, answers, k))
+    gold = gold_pages(retriever.index.passages, questions) if k else None
+    figures, scores = figures_of(questions, answers, k, config.eval.metrics, config.data.regex_answers, gold)
+    return Evaluated(config, parts, params, questions, answers, figures, scores)
 
 
 def spread(questions: Sequence[Question], most: int | None) -> tuple[Question, ...]:
@@ -134,7 +114,7 @@ def evaluate_runs(
         done = evaluate(config, run, restore)
         results[run.name] = done.figures
         if is_first():
-            write_predictions(run / "predictions.jsonl", done.questions, done.answers)
+            write_predictions(run / "predictions.jsonl", done.questions, done.answers, done.scores)
         if config.data.dataset == "world_facts" and config.retriever == "dpr" and config.variant == "sequence":
             swapped = done
     if is_first():
@@ -149,8 +129,13 @@ def evaluate_runs(
     return results
 
 
-def write_predictions(path: pathlib.Path, questions: Sequence[Question], answers: Sequence[Answer]) -> None:
-    """One JSON object a question: id, text, prediction, logprob, references, and the passages."""
+def write_predictions(
+    path: pathlib.Path,
+    questions: Sequence[Question],
+    answers: Sequence[Answer],
+    scores: Mapping[str, Mapping[str, float | None]],
+) -> None:
+    """One JSON object a question: id, text, prediction, logprob, references, scores, and the passages."""
     lines = [
         json.dumps(
             {
@@ -159,6 +144,7 @@ def write_predictions(path: pathlib.Path, questions: Sequence[Question], answers
                 "prediction": a.text,
                 "logprob": a.logprob,
                 "answers": list(q.answers),
+                "scores": scores[q.id],
                 "passages": [{"id": s.passage.id, "prior": s.prior, "posterior": s.posterior} for s in a.sources],
             }
         )

@@ -12,6 +12,7 @@ from jaxtyping import Int
 
 from rag_jax.rag.decode import Decoded, decode_sequence, decode_token
 from rag_jax.rag.device_retrieve import Resident, retrieve
+from rag_jax.rag.labels import decode_labels
 from rag_jax.rag.loss import batch_prior, batch_source
 from rag_jax.rag.model import Architecture
 from rag_jax.rag.retrieve import ClosedBook, Retriever, make_batch
@@ -22,7 +23,7 @@ from rag_jax.text.tokens import Tokenizers, trim
 from rag_jax.types import Alternative, Answer, Batch, Source
 
 
-@functools.partial(jax.jit, static_argnames=("arch", "variant", "width", "options", "fast", "layout"))
+@functools.partial(jax.jit, static_argnames=("arch", "variant", "width", "options", "fast", "labels", "layout"))
 def decode_batch(
     params: Any,
     arch: Architecture,
@@ -34,12 +35,13 @@ def decode_batch(
     width: int,
     options: DecodeOptions,
     fast: bool = False,
+    labels: tuple[int, ...] = (),
     layout: Layout = ONE_DEVICE,
 ) -> tuple[jax.Array | None, jax.Array, Decoded]:
     """The prior [B,K] as log-probabilities and the decoded answers of one batch. One program for each bucket.
 
     With `resident` the passages are found here, and their rows [B,K] come first; else None does. Over a mesh every
-    device decodes its own rows of the batch.
+    device decodes its own rows of the batch. With `labels`, token ids, an answer is one of these.
     """
     with layout.rows_stay():
         params = layout.ready(params)
@@ -48,6 +50,9 @@ def decode_batch(
             batch, rows = retrieve(resident, arch, params["question_encoder"], batch)
         prior = batch_prior(params, arch, batch)
         source, mask = batch_source(arch, batch, width)
+        if labels:
+            generator = params["generator"], arch.generator
+            return rows, prior, decode_labels(*generator, source, mask, prior, labels, slots=batch.slots)
         inputs = (params["generator"], arch.generator, source, mask, prior, options, key)
         if variant == "token":
             return rows, prior, decode_token(*inputs, slots=batch.slots)
@@ -66,6 +71,7 @@ def answer(
     max_source: int = 160,
     options: DecodeOptions | None = None,
     fast: bool = False,
+    labels: Sequence[str] = (),
     seed: int = 0,
     layout: Layout = ONE_DEVICE,
     one_shape: bool = False,
@@ -86,6 +92,7 @@ def answer(
       max_source: the longest source in tokens; passages lose their tails to fit.
       options: the search; greedy up to the target's limit by default.
       fast: RAG-Sequence counts a passage only for the answers in its own beam; else decoding is thorough.
+      labels: words of one token each; the answer is the likeliest of them, without a search.
       seed: of sampling.
       layout: where the parameters lie.
       one_shape: one program for all questions, see `to_devices`; for a retriever that finds passages on the host.
@@ -93,7 +100,7 @@ def answer(
     if not questions:
         return
     options = options or DecodeOptions(max_new_tokens=tokenizers.max_target)
-    how = {"variant": variant, "options": options, "fast": fast}
+    how = {"variant": variant, "options": options, "fast": fast, "labels": tokenizers.labels(labels)}
     pad = tokenizers.source.pad_token_id
     asked, source_asked = question_rows(tokenizers, questions, tokenizers.max_question if one_shape else 8)
     batch_size = -(-batch_size // layout.parts) * layout.parts

@@ -210,6 +210,25 @@ class Tokenizers:
         """Generated tokens as they read, each with the space that it begins with; U+FFFD for parts of a letter."""
         return tuple(self._of("target").convert_tokens_to_string([token]) for token in tokens)
 
+    def labels(self, words: Sequence[str]) -> tuple[int, ...]:
+        """The one token of the generator's output that each label is: as it stands, else as after a space.
+
+        Raises:
+          ValueError: a label that is several tokens, or that its token does not spell.
+        """
+        t = self._of("target")
+        found = []
+        for word in words:
+            readings = self._ids(t, [word, f" {word}"])
+            ids = [row[0] for row in readings if len(row) == 1 and self.text(np.array(row)) == word]
+            if not ids:
+                raise ValueError(
+                    f"config.data.labels: {word!r} is {len(readings[0])} tokens of the generator, and a label is one; "
+                    f"choose another word (its tokens: {' '.join(t.convert_ids_to_tokens(readings[0]))})"
+                )
+            found.append(ids[0])
+        return tuple(found)
+
     def text(self, ids: Int[np.ndarray, "T"]) -> str:
         """The text of generated ids, without special tokens and outer spaces."""
         return self._of("target").decode(np.asarray(ids).tolist(), skip_special_tokens=True).strip()
