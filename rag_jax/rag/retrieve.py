@@ -22,7 +22,7 @@ from rag_jax.rag.device_retrieve import Resident, columns
 from rag_jax.rag.source import bucket
 from rag_jax.sharding import ONE_DEVICE, Layout, first_alone, local_rows
 from rag_jax.text.hf_compat_input import RAG_FORMAT, HfFormat, hf_compat_sources
-from rag_jax.text.token_rows import Role, passage_rows
+from rag_jax.text.token_rows import FoundPassages, Role, passage_rows
 from rag_jax.text.tokens import Tokenizers
 from rag_jax.types import Batch, Passage
 
@@ -87,8 +87,8 @@ class Retriever:
         return other
 
     @functools.cached_property
-    def tokens(self) -> Int[np.ndarray, "N P"]:
-        """All passages for the generator, computed once."""
+    def tokens(self) -> Int[np.ndarray, "N P"] | FoundPassages:
+        """All passages for the generator, computed once; `FoundPassages` is put here where questions come singly."""
         return self.tokenizers.source_passages(list(self.index.passages))
 
     @functools.cached_property
