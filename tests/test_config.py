@@ -134,6 +134,20 @@ def test_a_main_needs_three_lines(experiment, tmp_path):
     assert (bad.returncode, bad.stderr.strip()) == (2, "error: config.kk: no such field; did you mean config.k?")
 
 
+def test_metrics_are_chosen_by_name(experiment, capsys):
+    config, _ = from_command_line(experiment, "--config.eval.metrics=rouge_l,bleu1")
+    assert config.eval.metrics == ("rouge_l", "bleu1")
+    config, _ = from_command_line(experiment, "--config.data.regex_answers", "--config.eval.metrics=em,regex")
+    assert config.data.regex_answers
+    text = complaint(capsys, experiment, "--config.eval.metrics=em,rouge")
+    known = "em, f1, regex, bleu1, qbleu1, rouge_l, accuracy, distinct_trigrams"
+    assert f"config.eval.metrics: 'rouge' is not one of {known}; did you mean 'rouge_l'?" in text
+    assert "regex takes answers that are regexes" in complaint(capsys, experiment, "--config.eval.metrics=regex")
+    text = complaint(capsys, experiment, "--config.data.regex_answers")
+    assert "config.eval.metrics: f1 of answers that are regexes" in text
+    assert "take some of em, regex, distinct_trigrams" in text
+
+
 def test_misspelt_field_names_the_nearest():
     with pytest.raises(ConfigError, match=r"^config.optimzer: no such field; did you mean config.optimizer\?$"):
         from_dict({"optimzer": {"learning_rate": 1e-5}})

@@ -21,19 +21,26 @@ LOGLIK = {"sequence": marginal.sequence_loglik, "token": marginal.token_loglik}
 def batch_prior(params: Any, arch: Architecture, batch: Batch, dropout_key: Array | None = None) -> Float[Array, "B K"]:
     """log p(z|x) of a batch's passages, with gradient to the question encoder unless the scores are given.
 
-    Closed book is the case without a question encoder in `params`: every row's one empty passage has prior 1.
+    With `batch.encoder_passages` the passage encoder in `params` scores them, and has a gradient too. Closed book is
+    the case without a question encoder in `params`: every row's one empty passage has prior 1.
     """
     if batch.scores is not None:
         return marginal.log_prior(batch.scores, batch.valid)
     if "question_encoder" not in params:
         return marginal.log_prior(jnp.zeros(batch.valid.shape), batch.valid)
-    rngs = None if dropout_key is None else {"dropout": dropout_key}
-    encoder = Bert(arch.question_encoder)
-    deterministic = dropout_key is None
-    query = encoder.apply(
-        {"params": params["question_encoder"]}, batch.question, deterministic=deterministic, rngs=rngs
-    )
-    return marginal.log_prior(passage_scores(query, batch.vectors), batch.valid)
+
+    def encode(tower: str, tokens: Array, key: Array | None) -> Float[Array, "rows D"]:
+        rngs = None if key is None else {"dropout": key}
+        model = Bert(getattr(arch, tower))
+        return model.apply({"params": params[tower]}, tokens, deterministic=key is None, rngs=rngs)
+
+    query, vectors = encode("question_encoder", batch.question, dropout_key), batch.vectors
+    trained = batch.encoder_passages is not None
+    if trained:
+        own = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
+        *rows, width = batch.encoder_passages.shape
+        vectors = encode("passage_encoder", batch.encoder_passages.reshape(-1, width), own).reshape(*rows, -1)
+    return marginal.log_prior(passage_scores(query, vectors, trained), batch.valid)
 
 
 def batch_source(arch: Architecture, batch: Batch, width: int) -> tuple[Array, Array]:
@@ -59,7 +66,8 @@ def rag_loss(
     """-log p(y|x), weighted and put together over the questions, and what else is worth a line in the log.
 
     Args:
-      params: {'question_encoder', 'generator'}; without 'question_encoder' it is closed book.
+      params: {'question_encoder', 'generator'}, with 'passage_encoder' where it is trained; without 'question_encoder'
+        it is closed book.
       arch: sizes.
       batch: with targets and weights.
       variant: 'sequence' or 'token'.
