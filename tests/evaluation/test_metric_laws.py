@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_jax.evaluation.answers import exact_match, f1, normalise, score, score_each
+from rag_jax.evaluation.answers import exact_match, f1, normalise
+from rag_jax.evaluation.metrics import METRICS, score
 from rag_jax.evaluation.retrieval import answer_recall, gold_recall, has_answer
 from rag_jax.types import Passage, Question
 from tests.wild_text import texts
@@ -14,6 +15,7 @@ from tests.wild_text import texts
 words = st.lists(st.sampled_from(["the", "A", "Homer", "homer.", "Iliad", "epic", "epic", "poem"]), max_size=6)
 answers = texts | words.map(" ".join)
 several = st.lists(answers, min_size=1, max_size=4)
+NAMES = tuple(name for name in METRICS if name != "regex")  # no text is one
 GOLD = [f"p{number}" for number in range(6)]
 
 
@@ -65,9 +67,21 @@ def test_scores_do_not_depend_on_the_order_of_questions_or_predictions(some, see
     shuffled, items = list(questions), list(predictions.items())
     random.Random(seed).shuffle(shuffled)
     random.Random(seed + 1).shuffle(items)
-    assert score_each(dict(items), shuffled) == score_each(predictions, questions)
-    assert score(dict(items), shuffled) == pytest.approx(score(predictions, questions))
-    assert all(0 <= score(predictions, questions)[name] <= 1 for name in ("exact_match", "f1"))
+    found = score(predictions, questions, NAMES)
+    other = score(dict(items), shuffled, NAMES)
+    assert other.each == found.each
+    assert other.overall == pytest.approx(found.overall)
+
+
+@given(some=evaluations(), data=st.data())
+def test_every_metric_lies_between_0_and_1_whatever_the_texts_and_the_order_of_the_answers(some, data):
+    accepted, gold, predictions, _ = some
+    found = score(predictions, made(accepted, gold), NAMES)
+    for shares in (found.overall, *found.each.values()):
+        assert all(0 <= share <= 1 + 1e-9 for share in shares.values())
+    mixed = {name: data.draw(st.permutations(given)) for name, given in accepted.items()}
+    again = score(predictions, made(mixed, gold), tuple(name for name in NAMES if name != "accuracy"))
+    assert again.overall == pytest.approx({name: found.overall[name] for name in again.overall})
 
 
 @given(before=texts, answer=answers, after=texts)
