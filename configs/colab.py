@@ -1,6 +1,6 @@
 """HOST. Your own documents on one TPU of Colab: DPR's towers and BART-base, an index in the chip's memory.
 
-No published result: the documents are yours. A chip of v5e holds a million passages beside the model.
+No published result: the documents are yours.
 
 Weights come from Hugging Face: facebook/dpr-question_encoder-single-nq-base, facebook/dpr-ctx_encoder-single-nq-base
 and facebook/bart-base. Documents are a folder of text and Markdown files, or anything else that `rag-jax index build`

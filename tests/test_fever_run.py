@@ -63,6 +63,11 @@ def test_two_way_fever_runs_end_to_end_and_answers_with_labels(run):
         assert given.logprob >= other.logprob
         assert sum(source.posterior for source in given.sources) == pytest.approx(1, abs=1e-5)
     assert len(done.parts.collection.passages) == 5
+    right = sum(given.text == q.answers[0] for given, q in zip(done.answers, done.questions, strict=True))
+    assert done.figures["accuracy"] == right / 4
+    assert done.figures["majority_class"] == 0.5
+    assert "gold_recall_at_1" in done.figures
+    assert not {"recall_at_1", "right_without_support"} & set(done.figures)  # labels are looked for in no passage
 
 
 def test_labels_that_are_no_token_of_the_generator_are_named_before_anything_is_read(run):

@@ -23,6 +23,7 @@ def figures_of(
     metrics: Sequence[str] = ("em", "f1"),
     regex: bool = False,
     gold: Pages | None = None,
+    labels: bool = False,
 ) -> Scores:
     """All figures of a set of answers, with the scores of each question that they come from.
 
@@ -33,11 +34,12 @@ def figures_of(
       metrics: of the texts, by name.
       regex: the reference answers are regexes.
       gold: the gold pages of questions that have some.
+      labels: the reference answers are names of classes, which are not looked for in passages.
 
     Returns:
       Overall: the metrics; `questions`, how many; and with retrieval those of `retrieval_figures`,
-      right_without_support (of the right answers, the share that stands in no retrieved passage) and the mean
-      posterior_entropy, in nats. Of each question: the metrics, the ranks, and posterior_entropy.
+      right_without_support (of the right answers, the share that stands in no retrieved passage; not of labels) and
+      the mean posterior_entropy, in nats. Of each question: the metrics, the ranks, and posterior_entropy.
     """
     predictions = {q.id: a.text for q, a in zip(questions, answers, strict=True)}
     overall, each = score(predictions, questions, metrics, regex)
@@ -45,16 +47,25 @@ def figures_of(
     if not k:
         return Scores(overall, each)
     ranked = {q.id: [source.passage for source in a.sources] for q, a in zip(questions, answers, strict=True)}
-    retrieved = retrieval_figures(ranked, questions, k, regex, gold)
-    match = regex_match if regex else exact_match
-    right = [q.id for q in questions if match(predictions[q.id], q.answers)]
-    alone = [id_ for id_ in right if retrieved.each[id_]["answer_rank"] is None]
+    retrieved = retrieval_figures(ranked, questions, k, regex, gold, labels)
     entropies = {q.id: posterior_entropy(a.sources) for q, a in zip(questions, answers, strict=True)}
-    overall |= retrieved.overall | {"right_without_support": len(alone) / len(right) if right else 0.0}
+    overall |= retrieved.overall
+    if not labels:
+        overall["right_without_support"] = _without_support(questions, predictions, retrieved, regex)
     overall["posterior_entropy"] = _mean(entropies.values())
     return Scores(
         overall, {id_: each[id_] | retrieved.each[id_] | {"posterior_entropy": entropies[id_]} for id_ in each}
     )
+
+
+def _without_support(
+    questions: Sequence[Question], predictions: Mapping[str, str], retrieved: Scores, regex: bool
+) -> float:
+    """Of the right answers the share that stands in no retrieved passage; 0 where none is right."""
+    match = regex_match if regex else exact_match
+    right = [q.id for q in questions if match(predictions[q.id], q.answers)]
+    alone = [id_ for id_ in right if retrieved.each[id_]["answer_rank"] is None]
+    return len(alone) / len(right) if right else 0.0
 
 
 def retrieval_figures(
@@ -63,6 +74,7 @@ def retrieval_figures(
     k: int,
     regex: bool = False,
     gold: Pages | None = None,
+    labels: bool = False,
 ) -> Scores:
     """The figures of what was found for each question; no answer is looked at.
 
@@ -70,10 +82,10 @@ def retrieval_figures(
       ranked: question id -> passages, best first.
       questions: the same, with reference answers.
       k: passages asked for.
-      regex, gold: see `figures_of`.
+      regex, gold, labels: see `figures_of`.
 
     Returns:
-      Overall, shares from 0 to 1: recall_at_{1,5,k} (an answer stands in one of the first passages);
+      Overall, shares from 0 to 1: recall_at_{1,5,k} (an answer stands in one of the first passages), not of labels;
       gold_recall_at_{1,5,k} where gold passages are known; r_precision and page_recall_at_{1,5,k} where gold pages are.
       Of each question: answer_rank, gold_rank, page_rank (from 1; None: not found) and r_precision.
     """
@@ -87,7 +99,8 @@ def retrieval_figures(
         for id_, one in ranks.items():
             each[id_][rank] = one
 
-    add(answer_ranks(ranked, questions, regex), "answer_rank", "recall")
+    if not labels:
+        add(answer_ranks(ranked, questions, regex), "answer_rank", "recall")
     with_gold = [question for question in questions if question.positive_ids]
     if with_gold:
         ids = {question.id: [passage.id for passage in ranked[question.id]] for question in with_gold}

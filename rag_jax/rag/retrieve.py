@@ -6,6 +6,7 @@ they are exact and carry a gradient to the question encoder. An index of words (
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -76,6 +77,14 @@ class Retriever:
     ):
         self.index, self.k, self.tokenizers, self.layout = index, k, tokenizers, layout
         self.pad_id, self.encoded_in_step = tokenizers.source.pad_token_id, encoded_in_step
+
+    def with_k(self, k: int) -> Retriever:
+        """The same index and what was read of it, with another number of passages a question."""
+        other = copy.copy(self)
+        other.k = k
+        if self.resident is not None:
+            other.resident = self.resident.replace(k=k)
+        return other
 
     @functools.cached_property
     def tokens(self) -> Int[np.ndarray, "N P"] | FoundPassages:
