@@ -217,6 +217,11 @@ def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] 
     return Layout(make_mesh(s.model, devices), rules, s.min_elements)
 
 
+def index_place(config: Config, workdir: str | os.PathLike[str]) -> pathlib.Path:
+    """Where the index of a run lies or shall lie."""
+    return pathlib.Path(config.index.directory or pathlib.Path(workdir) / "index")
+
+
 def make_retriever(
     config: Config,
     parts: Parts,
@@ -233,8 +238,7 @@ def make_retriever(
 
 def run_index(config: Config, parts: Parts, workdir: str | os.PathLike[str]) -> Index:
     """`passage_index` of the configuration, in the run directory unless it names another place."""
-    directory = config.index.directory or pathlib.Path(workdir) / "index"
-    return passage_index(parts, directory, config.index.backend, config.index.dtype)
+    return passage_index(parts, index_place(config, workdir), config.index.backend, config.index.dtype)
 
 
 def device_settings(config: Config, dtype: str) -> DeviceSettings:
@@ -267,17 +271,27 @@ def answer_questions(
     params: dict[str, Any],
     retriever: Retriever | ClosedBook,
     questions: Sequence[Question],
+    *,
+    alternatives: bool = False,
+    one_shape: bool = False,
 ) -> tuple[Answer, ...]:
     """Answers as the configuration says, in the order of the questions.
 
     Args:
       config: final.
       parts: sizes and tokenizers.
-      params: the trained ones, on the host.
+      params: the trained ones, on the host, or on the devices as `evaluation_layout` places them.
       retriever: over the layout that `evaluation_layout` gives.
       questions: with their texts.
+      alternatives: with all answers that the beams found, and not the best alone.
+      one_shape: see `rag_jax.rag.answer.answer`.
     """
-    layout = evaluation_layout(config)
+    layout, beams = evaluation_layout(config), config.eval.beams
+    options = DecodeOptions(
+        max_new_tokens=config.data.max_target_tokens,
+        num_beams=beams,
+        num_return_sequences=beams if alternatives else 1,
+    )
     return tuple(
         answer(
             layout.place(params),
@@ -288,11 +302,12 @@ def answer_questions(
             variant=config.variant,
             batch_size=config.eval.batch_size,
             max_source=config.data.max_source_tokens,
-            options=DecodeOptions(max_new_tokens=config.data.max_target_tokens, num_beams=config.eval.beams),
+            options=options,
             fast=config.eval.decoding == "fast",
             labels=config.data.labels,
             seed=config.seed,
             layout=layout,
+            one_shape=one_shape,
         )
     )
 

@@ -137,6 +137,8 @@ def _check_refresh(config: Config) -> None:
 
 def _check_dpr(config: Config) -> None:
     """Refuses what recipe 'dpr' cannot do."""
+    if config.data.dataset not in ("files", "world_facts"):
+        raise ConfigError(f"config.data.dataset: recipe dpr reads files or world_facts, not {config.data.dataset}")
     if config.train.accumulate > 1:
         raise ConfigError("config.train.accumulate: in parts a batch would have fewer negatives; recipe dpr takes 1")
     if config.data.dataset == "world_facts" and config.dpr.hard_negatives:

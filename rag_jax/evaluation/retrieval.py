@@ -137,6 +137,7 @@ def _decomposed(regex: str) -> str:
     return unicodedata.normalize("NFD", unescaped)
 
 
+@functools.lru_cache(maxsize=1 << 15)  # an evaluation asks for a passage again and again
 def _spaced(text: str) -> str:
     """The tokens, each between single spaces, so that a run of tokens is a substring; ' ' when there is none."""
     # Token by token: the lower case of a letter may depend on what follows it (the Greek sigma at a word's end).

@@ -12,8 +12,11 @@ from typing import Any
 from rag_jax.config import Config, finalise, from_json
 from rag_jax.evaluation.figures import figures_of
 from rag_jax.evaluation.hot_swap import hot_swap
+from rag_jax.evaluation.over_k import figures_over_k
 from rag_jax.evaluation.pages import gold_pages
-from rag_jax.evaluation.report import print_answers, print_hot_swap, print_results
+from rag_jax.evaluation.report.page import render
+from rag_jax.evaluation.report.runs_page import ReportedRun, runs_page
+from rag_jax.evaluation.tables import print_answers, print_hot_swap, print_results
 from rag_jax.experiment import (
     Parts,
     answer_questions,
@@ -31,24 +34,36 @@ EXAMPLES = 10
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """One evaluated run: what it was, what it answered, the figures, and the scores of each question by its id."""
+    """One evaluated run: what it was, what it answered, the figures, and the scores of each question by its id.
+
+    Attributes:
+      figures: those of `figures_of`, and the tables of `figures_over_k`.
+    """
 
     config: Config
     parts: Parts
     params: dict[str, Any]
     questions: tuple[Question, ...]
     answers: tuple[Answer, ...]
-    figures: dict[str, float]
+    figures: dict[str, Any]
     scores: dict[str, dict[str, float | None]]
 
 
-def evaluate(config: Config, workdir: str | os.PathLike[str], restore: Restore) -> Evaluated:
+def evaluate(
+    config: Config,
+    workdir: str | os.PathLike[str],
+    restore: Restore,
+    *,
+    ks: Sequence[int] = (),
+    decodings: Sequence[str] = (),
+) -> Evaluated:
     """Answers the evaluation questions of one run.
 
     Args:
       config: the run's, final.
       workdir: the run's directory.
       restore: gives the trained parameters (evaluation does not know training).
+      ks, decodings: further settings to answer with, see `figures_over_k`.
 
     Raises:
       FileNotFoundError: no checkpoint.
@@ -65,8 +80,15 @@ def evaluate(config: Config, workdir: str | os.PathLike[str], restore: Restore) 
     answers = answer_questions(config, parts, params, retriever, questions)
     k = 0 if config.retriever == "none" else config.eval.k
     gold = gold_pages(retriever.index.passages, questions) if k else None
-    how = {"metrics": config.eval.metrics, "regex": config.data.regex_answers, "labels": bool(config.data.labels)}
-    figures, scores = figures_of(questions, answers, k, gold=gold, **how)
+    of = {"metrics": config.eval.metrics, "regex": config.data.regex_answers, "labels": bool(config.data.labels)}
+    of |= {"gold": gold}
+    figures, scores = figures_of(questions, answers, k, **of)
+
+    def measure(found: Sequence[Answer], k: int) -> dict[str, float]:
+        return figures_of(questions, found, k, **of).overall
+
+    run = config, parts, params, retriever, questions, answers
+    figures |= figures_over_k(*run, measure, ks=ks, decodings=decodings)
     return Evaluated(config, parts, params, questions, answers, figures, scores)
 
 
@@ -95,29 +117,38 @@ def find_runs(workdir: str | os.PathLike[str]) -> list[pathlib.Path]:
 
 
 def evaluate_runs(
-    workdir: str | os.PathLike[str], restore: Restore, settings: Callable[[Config], Config] = lambda config: config
+    workdir: str | os.PathLike[str],
+    restore: Restore,
+    settings: Callable[[Config], Config] = lambda config: config,
+    *,
+    ks: Sequence[int] = (),
+    decodings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluates every run of a directory: tables, `metrics.json`, and each run's `predictions.jsonl`.
+    """Evaluates every run of a directory: tables, `metrics.json`, `report.html`.
 
-    The hot swap is measured where a run of RAG-Sequence was trained on World Facts. Of several processes each decodes
-    its part of every batch, and the first writes.
+    Each run's own directory gets its `predictions.jsonl` and a `metrics.json` with its figures alone, as soon as they
+    are known. The hot swap is measured where a run of RAG-Sequence was trained on World Facts. Of several processes
+    each decodes its part of every batch, and the first writes.
 
     Args:
       workdir: a run, or a directory of runs.
       restore: gives a run's trained parameters.
       settings: changes a run's configuration before it is evaluated.
+      ks, decodings: further settings to answer with, see `figures_over_k`.
     """
     workdir = pathlib.Path(workdir)
-    results: dict[str, Any] = {}
+    reported: list[ReportedRun] = []
     swapped = None
     for run in find_runs(workdir):
         config = finalise(settings(from_json((run / "config.json").read_text("utf-8"))))
-        done = evaluate(config, run, restore)
-        results[run.name] = done.figures
+        done = evaluate(config, run, restore, ks=ks, decodings=decodings)
+        reported.append(ReportedRun(run.absolute().name, config, done.questions, done.answers, done.figures))
         if is_first():
             write_predictions(run / "predictions.jsonl", done.questions, done.answers, done.scores)
+            write_json(run / "metrics.json", {reported[-1].name: done.figures})
         if config.data.dataset == "world_facts" and config.retriever == "dpr" and config.variant == "sequence":
             swapped = done
+    results: dict[str, Any] = {run.name: run.figures for run in reported}
     if is_first():
         print_results(results)
     if swapped is not None:
@@ -127,6 +158,8 @@ def evaluate_runs(
             print_hot_swap(results["hot_swap"])
             print_answers(swapped.questions, swapped.answers, EXAMPLES)
         write_json(workdir / "metrics.json", results)
+        page = runs_page(workdir.absolute().name, reported, results.get("hot_swap"))
+        write_text(workdir / "report.html", render(page))
     return results
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 from rag_jax.rag.decode import Decoded, decode_sequence, decode_token
 from rag_jax.rag.device_retrieve import Resident, retrieve
@@ -73,6 +74,7 @@ def answer(
     labels: Sequence[str] = (),
     seed: int = 0,
     layout: Layout = ONE_DEVICE,
+    one_shape: bool = False,
 ) -> Iterator[Answer]:
     """Answers in the order of the questions, a batch at a time.
 
@@ -93,14 +95,14 @@ def answer(
       labels: words of one token each; the answer is the likeliest of them, without a search.
       seed: of sampling.
       layout: where the parameters lie.
+      one_shape: one program for all questions, see `to_devices`; for a retriever that finds passages on the host.
     """
     if not questions:
         return
     options = options or DecodeOptions(max_new_tokens=tokenizers.max_target)
     how = {"variant": variant, "options": options, "fast": fast, "labels": tokenizers.labels(labels)}
     pad = tokenizers.source.pad_token_id
-    asked = trim(tokenizers.questions(questions), tokenizers.question.pad_token_id, 8)
-    source_asked = trim(tokenizers.source_questions(questions), pad, 8)
+    asked, source_asked = question_rows(tokenizers, questions, tokenizers.max_question if one_shape else 8)
     batch_size = -(-batch_size // layout.parts) * layout.parts
     mine = layout.my_rows(batch_size)
     for start in range(0, len(questions), batch_size):
@@ -110,7 +112,7 @@ def answer(
         texts = [questions[i] for i in take]
         encoder = arch.question_encoder, params.get("question_encoder")
         batch, rows = make_batch(retriever, *encoder, asked[take], source_asked[take], texts)
-        batch, width = to_devices(batch, pad, max_source, layout, resident=retriever.resident)
+        batch, width = to_devices(batch, pad, max_source, layout, resident=retriever.resident, one_shape=one_shape)
         key = jax.random.fold_in(jax.random.key(seed), start) if options.do_sample else None
         where = {"resident": retriever.resident, "layout": layout}
         found, prior, decoded = decode_batch(params, arch, batch, key, width=width, **where, **how)
@@ -118,6 +120,14 @@ def answer(
         rows, prior, decoded = layout.to_host((found, prior, decoded))
         for i in range(count):
             yield _answer(tokenizers, retriever, rows[i], prior[i], jax.tree.map(lambda x, i=i: x[i], decoded))
+
+
+def question_rows(
+    tokenizers: Tokenizers, questions: Sequence[str], multiple: int
+) -> tuple[Int[np.ndarray, "B Q"], Int[np.ndarray, "B L"]]:
+    """Questions for the question encoder and for the generator, both as wide as a multiple of `multiple`."""
+    asked = trim(tokenizers.questions(questions), tokenizers.question.pad_token_id, multiple)
+    return asked, trim(tokenizers.source_questions(questions), tokenizers.source.pad_token_id, multiple)
 
 
 def _answer(
@@ -130,20 +140,28 @@ def _answer(
     return Answer(
         text=tokenizers.text(ids),
         logprob=float(decoded.logprob[0]),
-        sources=_sources(retriever, rows, prior, decoded.posterior[0], by_token),
+        sources=sources_of(retriever, rows, prior, decoded.posterior[0], by_token),
         tokens=tuple(tokenizers.target.convert_ids_to_tokens(ids.tolist())),
         alternatives=tuple(Alternative(tokenizers.text(t), float(p)) for t, p in others if p > -np.inf),
     )
 
 
-def _sources(
+def sources_of(
     retriever: Retriever | ClosedBook,
     rows: np.ndarray,
     prior: np.ndarray,
     posterior: np.ndarray,
     by_token: np.ndarray | None,
 ) -> tuple[Source, ...]:
-    """The passages of one question, best prior first; the approximate index's own order does not count."""
+    """The passages of one question, best prior first; the approximate index's own order does not count.
+
+    Args:
+      retriever: which found them.
+      rows: [K] its rows, -1 where there is none.
+      prior: [K], as log-probabilities.
+      posterior: [K].
+      by_token: [K,T] for RAG-Token.
+    """
     if isinstance(retriever, ClosedBook):
         return ()
     found = [

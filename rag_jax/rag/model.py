@@ -316,8 +316,18 @@ def check_tokenizers(arch: Architecture, tokenizers: Tokenizers, parts: tuple[st
 
 
 def load_hf_format(name: str) -> HfFormat:
-    """How the checkpoint that these weights were converted from joins question and passage; else RAG's defaults."""
-    kept = read_json(weights_directory(name) / "model.json").get("hugging_face", {})
-    rag, generator = (kept.get(part, {}).get("config", {}) for part in ("rag", "generator"))
+    """How Hugging Face's checkpoint joins question and passage; else RAG's defaults.
+
+    Args:
+      name: the checkpoint itself, or weights, which remember what they were converted from.
+    """
+    checkpoint = pathlib.Path(name)
+    are_weights = any((place / "model.json").is_file() for place in (SHIPPED / name, checkpoint))
+    if (checkpoint / "config.json").is_file() and not are_weights:
+        rag = read_json(checkpoint / "config.json")
+        generator = rag.get("generator") or {}
+    else:
+        kept = read_json(weights_directory(name) / "model.json").get("hugging_face", {})
+        rag, generator = (kept.get(part, {}).get("config", {}) for part in ("rag", "generator"))
     given = {key: rag.get(key) for key in ("title_sep", "doc_sep")} | {"prefix": generator.get("prefix")}
     return HfFormat(**{key: value for key, value in given.items() if isinstance(value, str)})

@@ -6,6 +6,7 @@ they are exact and carry a gradient to the question encoder. An index of words (
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from rag_jax.rag.device_retrieve import Resident, columns
 from rag_jax.rag.source import bucket
 from rag_jax.sharding import ONE_DEVICE, Layout, first_alone, local_rows
 from rag_jax.text.hf_compat_input import RAG_FORMAT, HfFormat, hf_compat_sources
-from rag_jax.text.token_rows import Role, passage_rows
+from rag_jax.text.token_rows import FoundPassages, Role, passage_rows
 from rag_jax.text.tokens import Tokenizers
 from rag_jax.types import Batch, Passage
 
@@ -77,9 +78,17 @@ class Retriever:
         self.index, self.k, self.tokenizers, self.layout = index, k, tokenizers, layout
         self.pad_id, self.encoded_in_step = tokenizers.source.pad_token_id, encoded_in_step
 
+    def with_k(self, k: int) -> Retriever:
+        """The same index and what was read of it, with another number of passages a question."""
+        other = copy.copy(self)
+        other.k = k
+        if self.resident is not None:
+            other.resident = self.resident.replace(k=k)
+        return other
+
     @functools.cached_property
-    def tokens(self) -> Int[np.ndarray, "N P"]:
-        """All passages for the generator, computed once."""
+    def tokens(self) -> Int[np.ndarray, "N P"] | FoundPassages:
+        """All passages for the generator, computed once; `FoundPassages` is put here where questions come singly."""
         return self.tokenizers.source_passages(list(self.index.passages))
 
     @functools.cached_property

@@ -88,9 +88,14 @@ def local_rows(array: Shaped[Array, "B ..."]) -> Shaped[np.ndarray, "N ..."]:
 
 
 def place(tree: Any, shardings: Any) -> Any:
-    """Host arrays that every process holds whole, as arrays over the devices; each device is sent its part alone."""
+    """Host arrays that every process holds whole, as arrays over the devices; each device is sent its part alone.
+
+    Arrays that lie there already stay.
+    """
 
     def one(array: Any, sharding: NamedSharding) -> jax.Array:
+        if isinstance(array, jax.Array) and array.sharding == sharding:
+            return array
         array = np.asarray(array)
         return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
 

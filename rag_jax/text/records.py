@@ -5,6 +5,7 @@ Nothing is skipped, guessed or repaired: the first fault is a `ReadError` that n
 
 from __future__ import annotations
 
+import codecs
 import csv
 import dataclasses
 import gzip
@@ -129,6 +130,23 @@ def lines(path: pathlib.Path) -> Iterator[str]:
         raise ReadError(path, number + 1, f"the gzip archive is broken ({error}); download or copy it again") from error
 
 
+def pieces(path: pathlib.Path) -> Iterator[str]:
+    """The text in pieces, wherever its lines end: some files of gigabytes are one line."""
+    decoder, line = codecs.getincrementaldecoder("utf-8-sig")(), 1
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            while raw := stream.read(CHUNK):
+                piece = decoder.decode(raw)
+                yield piece
+                line += piece.count("\n")
+            yield decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        line += error.object.count(b"\n", 0, error.start)
+        raise ReadError(path, line, "not UTF-8 in this line; convert the file to UTF-8") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ReadError(path, line, f"the gzip archive is broken ({error}); download or copy it again") from error
+
+
 def csv_rows(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
     """(line, columns) of every row of a tab-separated file that is quoted as by csv; blank lines are none."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
@@ -219,7 +237,7 @@ class _Unread:
 
     def __init__(self, path: pathlib.Path):
         self.path, self.line = path, 1
-        self._stream, self._text, self._at = lines(path), "", 0
+        self._stream, self._text, self._at = pieces(path), "", 0
 
     def next(self) -> str:
         """The next character that is no space, which it goes to; '' at the end."""
@@ -258,11 +276,11 @@ class _Unread:
         return "Unterminated string" in error.msg or error.pos >= len(self._text.rstrip()) - len("\\u0000\\u0000")
 
     def _read(self, count: int) -> bool:
-        """Reads at least `count` characters more, whole lines; whether there were any."""
+        """Reads at least `count` characters more; whether there were any."""
         kept, more = self._text[self._at :], []
-        while count > 0 and (line := next(self._stream, None)) is not None:
-            more.append(line)
-            count -= len(line)
+        while count > 0 and (piece := next(self._stream, None)) is not None:
+            more.append(piece)
+            count -= len(piece)
         self._text, self._at = "".join([kept, *more]), 0
         return bool(more)
 

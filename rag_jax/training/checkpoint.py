@@ -289,3 +289,13 @@ def _refuse_another(run: Path, ours: str, theirs: str | None) -> None:
             + "\n".join(lines)
             + f"\nUse another --workdir, or set these fields back, or delete {run}. Nothing was overwritten."
         )
+
+
+def newest_step(directory: str | os.PathLike[str], config_json: str) -> int | None:
+    """The step of the newest whole checkpoint that a configuration made in a run directory, None when there is none."""
+    run = Path(os.path.abspath(directory))
+    states, written = run / "checkpoints", run / "config.json"
+    steps = ocp.utils.checkpoint_steps(states) if states.is_dir() else []
+    if not steps or not written.is_file() or differences(config_json, written.read_text("utf-8")):
+        return None
+    return max(steps)

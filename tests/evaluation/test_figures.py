@@ -4,8 +4,8 @@ import math
 import pytest
 
 from rag_jax.evaluation.figures import figures_of, posterior_entropy, retrieval_figures
-from rag_jax.evaluation.report import print_results
 from rag_jax.evaluation.run import write_predictions
+from rag_jax.evaluation.tables import print_results
 from rag_jax.types import Answer, Passage, Question, Source
 
 PASSAGES = [Passage("1", "France", "the capital is Paris"), Passage("2", "Italy", "nothing")]

@@ -106,7 +106,7 @@ def file(tmp_path_factory):
         for n in range(9)
     ]
     path = tmp_path_factory.mktemp("dpr") / "train.json"
-    path.write_text(json.dumps([*records, {"question": "without", "positive_ctxs": []}], indent=2))
+    path.write_text(json.dumps([*records, {"question": "without", "answers": [], "positive_ctxs": []}], indent=2))
     return path
 
 
@@ -136,6 +136,6 @@ def test_every_question_meets_its_own_passage_and_draws_hard_negatives_without_r
 
 
 def test_a_file_without_any_positive_passage_is_refused(tokenizers, tmp_path):
-    (tmp_path / "train.json").write_text('[{"question": "q", "positive_ctxs": []}]')
+    (tmp_path / "train.json").write_text('[{"question": "q", "answers": [], "positive_ctxs": []}]')
     with pytest.raises(ReadError, match="no question has a positive passage"):
         DprExamples.read(tmp_path / "train.json", tokenizers, 3)

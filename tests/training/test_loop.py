@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rag_jax import config as rag_config
+from rag_jax.config import SweepRun
 from rag_jax.evaluation.run import evaluate, evaluate_runs, spread
 from rag_jax.experiment import answer_questions, load_parts, make_retriever
 from rag_jax.rag.answer import answer
@@ -22,6 +23,7 @@ from rag_jax.training.metrics import read_metrics
 from rag_jax.training.recipes import run_recipe
 from rag_jax.training.steps import NonFiniteLoss
 from rag_jax.training.stopping import STOPPED, StopRequest
+from rag_jax.training.sweep import is_finished
 from rag_jax.types import Question
 from tests.small_runs import equal, small, write_files
 
@@ -197,6 +199,34 @@ def test_closed_book_and_rag_are_evaluated_in_one_table(files, whole, tmp_path):
     assert len(lines) == 4
     assert all(len(line["passages"]) == 2 for line in lines)
     assert results["sequence"]["f1"] == pytest.approx(sum(line["scores"]["f1"] for line in lines) / 4)
+    alone = json.loads((tmp_path / "closed_book" / "metrics.json").read_text())
+    assert alone == {"closed_book": results["closed_book"]}
+    report = (tmp_path / "report.html").read_text("utf-8")
+    assert "Retrieval beside generation" in report
+    assert lines[0]["question"] in report
+
+
+def test_other_k_and_decodings_are_answered_as_if_they_were_asked_for_alone(files, whole):
+    config, workdir, _ = whole
+    figures = evaluate(config, workdir, trained_params, ks=(1, 2), decodings=("thorough", "fast")).figures
+    rows = figures["em_over_k"]
+    assert [(row["k"], row["decoding"]) for row in rows] == [(k, d) for k in (1, 2) for d in ("thorough", "fast")]
+    other = small(files, model__dropout=0.1, eval__k=1, eval__decoding="fast")
+    alone = evaluate(other, workdir, trained_params).figures
+    for row, expected in (rows[1], alone), (rows[2], figures):
+        assert {name: expected[name] for name in row if name not in ("k", "decoding")} == {
+            name: value for name, value in row.items() if name not in ("k", "decoding")
+        }
+    assert [row["answer"] for row in figures["recall_over_k"]] == [rows[0]["recall_at_1"], rows[2]["recall_at_2"]]
+    assert "em_over_k" not in alone
+
+
+def test_a_sweep_knows_a_finished_run_by_its_checkpoints(files, whole):
+    config, workdir, _ = whole
+    assert is_finished(SweepRun("", config, workdir))
+    assert not is_finished(SweepRun("", small(files, model__dropout=0.1, train__steps=9), workdir))
+    assert not is_finished(SweepRun("", small(files, model__dropout=0.1, variant="token"), workdir))
+    assert not is_finished(SweepRun("", config, workdir / "nothing"))
 
 
 def test_single_answers_equal_batched_ones(files, whole):

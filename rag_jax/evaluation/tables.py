@@ -14,15 +14,29 @@ from rag_jax.evaluation.figures import OF_RETRIEVAL
 from rag_jax.types import Answer, Question
 
 
-def print_results(results: Mapping[str, Mapping[str, float]], console: Console | None = None) -> None:
+def print_results(results: Mapping[str, Mapping[str, Any]], console: Console | None = None) -> None:
     """One table of the answers and one of retrieval, for runs that have it: one row a run, one column a figure."""
     console = console or Console()
-    apart = {run: {n: x for n, x in figures.items() if n.startswith(OF_RETRIEVAL)} for run, figures in results.items()}
-    answered = {run: {n: x for n, x in figures.items() if n not in apart[run]} for run, figures in results.items()}
+    alone = {run: {n: x for n, x in figures.items() if not isinstance(x, list)} for run, figures in results.items()}
+    apart = {run: {n: x for n, x in figures.items() if n.startswith(OF_RETRIEVAL)} for run, figures in alone.items()}
+    answered = {run: {n: x for n, x in figures.items() if n not in apart[run]} for run, figures in alone.items()}
     console.print(_by_run("Answers to the evaluation questions (shares from 0 to 1)", answered))
     retrieved = {run: figures for run, figures in apart.items() if figures}
     if retrieved:
         console.print(_by_run("Retrieval for them (shares from 0 to 1; entropy in nats)", retrieved))
+
+
+def print_recall(figures: Mapping[str, Any], console: Console | None = None) -> None:
+    """Recall at each k, of the figures of `search_figures`."""
+    rows = figures["recall_over_k"]
+    title = f"{figures['questions']:,} questions, {figures['passages']:,} passages, {figures['backend']}"
+    table = Table("k", title=title)
+    names = [name for name in rows[0] if name != "k"]
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*map(_cell, row.values()))
+    (console or Console()).print(table)
 
 
 def print_hot_swap(table: Mapping[str, Any], console: Console | None = None) -> None:
