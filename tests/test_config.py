@@ -259,3 +259,16 @@ def test_parse_arg_is_typed_and_strict():
     ]:
         with pytest.raises(ConfigError, match=message):
             parse_arg(wrong)
+
+
+def test_labels_are_two_words_or_more_found_without_a_search():
+    final = finalise(update(Config(), {"data.labels": ("yes", "no")}))
+    assert final.data.max_target_tokens == 1  # a label's one token
+    assert finalise(final) == final
+    for values, message in [
+        ({"data.labels": ("yes",)}, r"config\.data\.labels: yes: give two words or more, each once"),
+        ({"data.labels": ("yes", "no", "yes")}, r"config\.data\.labels: yes, no, yes: give two"),
+        ({"data.labels": ("yes", "no"), "eval.beams": 4}, r"config\.eval\.beams: the likeliest of .* needs no search"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            finalise(update(Config(), values))

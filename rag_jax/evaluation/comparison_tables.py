@@ -10,24 +10,31 @@ from rich.table import Table
 
 from rag_jax.config import get
 from rag_jax.evaluation.compare import ComparedRun, differing
+from rag_jax.evaluation.figures import OF_RETRIEVAL
 from rag_jax.evaluation.over_k import em_points, headline
 from rag_jax.evaluation.report.labels import label
 from rag_jax.text.printable import terminal_text
 
 
 def print_comparison(runs: Sequence[ComparedRun], console: Console | None = None) -> None:
-    """One row a run: the fields of training in which the runs differ, then all figures."""
+    """One row a run: the fields of training in which the runs differ and the figures of answers; those of retrieval."""
+    console = console or Console()
     paths = differing(runs)
     names = list(dict.fromkeys(n for run in runs for n, value in run.figures.items() if not isinstance(value, list)))
-    table = Table("run", *(path.rpartition(".")[2].replace("_", " ") for path in paths), title="Runs")
-    for name in names:
-        table.add_column(label(name), justify="right")
+    answered = [name for name in names if not name.startswith(OF_RETRIEVAL)]
+    table = _table("Runs", *(path.rpartition(".")[2].replace("_", " ") for path in paths), *map(label, answered))
     for run in runs:
         settings = [_setting(get(run.config, path)) for path in paths]
         table.add_row(
-            terminal_text(run.name), *map(terminal_text, settings), *(_cell(run.figures.get(name)) for name in names)
+            terminal_text(run.name), *map(terminal_text, settings), *(_cell(run.figures.get(name)) for name in answered)
         )
-    (console or Console()).print(table)
+    console.print(table)
+    retrieved = [name for name in names if name.startswith(OF_RETRIEVAL)]
+    if retrieved:
+        table = _table("Retrieval", *map(label, retrieved))
+        for run in runs:
+            table.add_row(terminal_text(run.name), *(_cell(run.figures.get(name)) for name in retrieved))
+        console.print(table)
 
 
 def print_over_k(runs: Mapping[str, Mapping[str, Any]], console: Console | None = None) -> None:
@@ -36,13 +43,20 @@ def print_over_k(runs: Mapping[str, Mapping[str, Any]], console: Console | None 
     if not points:
         return
     ks = sorted({k for pairs in points.values() for k, _ in pairs})
-    table = Table("run", title=f"{label(headline(next(iter(runs.values()))))} for k at test")
-    for k in ks:
-        table.add_column(f"k={k}", justify="right")
+    table = _table(f"{label(headline(next(iter(runs.values()))))} for k at test", *(f"k={k}" for k in ks))
     for name, pairs in points.items():
         at = dict(pairs)
         table.add_row(terminal_text(name), *(_cell(at.get(k)) for k in ks))
     (console or Console()).print(table)
+
+
+def _table(title: str, *columns: str) -> Table:
+    """A row's name is never cut; figures stand on the right."""
+    table = Table(title=title, box=None)
+    table.add_column("run", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right", overflow="fold")
+    return table
 
 
 def _setting(value: Any) -> str:

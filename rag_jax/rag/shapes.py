@@ -49,12 +49,18 @@ def to_devices(
     one_shape: bool = False,
 ) -> tuple[Batch, int]:
     """The batch that `shaped` gives, cut by rows over the mesh, and its source width."""
-    batch, width = shaped(batch, pad_id, most, layout, accumulate, resident)
+    batch, width = shaped(batch, pad_id, most, layout, accumulate, resident, one_shape)
     return layout.rows(batch), width
 
 
 def shaped(
-    batch: Batch, pad_id: int, most: int, layout: Layout, accumulate: int = 1, resident: Resident | None = None
+    batch: Batch,
+    pad_id: int,
+    most: int,
+    layout: Layout,
+    accumulate: int = 1,
+    resident: Resident | None = None,
+    one_shape: bool = False,
 ) -> tuple[Batch, int]:
     """A batch packed for a mesh, and its source width: the widest that any process needs.
 
@@ -71,7 +77,7 @@ def shaped(
         short = ((0, 0), (0, 0), (0, width - batch.passages.shape[-1]))
         batch = dataclasses.replace(batch, passages=np.pad(batch.passages, short, constant_values=pad_id))
     if one_shape:
-        return layout.rows(batch), width
+        return batch, width
     groups = len(layout.my_rows(layout.parts)) * accumulate
     return packed(batch, pad_id, width, groups, layout.largest), width
 

@@ -112,6 +112,7 @@ def test_examples_say_what_is_right_and_which_passage_holds_it(report):
 
 def test_results_hot_swap_curves_and_outcomes_are_tables(report):
     cells = Reader(report).texts
+    assert {"Answers", "Retrieval", "Settings", "Exact match"} <= set(cells["caption"])
     assert {"0.500", "–", "0.730", "0.830", "0.000"} <= set(cells["td"])
     assert {"index", "leaders of 2016", "retrieved, wrong", "right where not"} <= set(cells["th"])
     assert {"An answer among the first k", "EM over k at test"} <= set(cells["figcaption"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from rag_jax.config import LEAVES, Config, get, to_json
 from rag_jax.evaluation.answers import exact_match, regex_match
+from rag_jax.evaluation.figures import OF_RETRIEVAL
 from rag_jax.evaluation.over_k import em_points, headline
 from rag_jax.evaluation.report.charts import Bars, Chart, Line
 from rag_jax.evaluation.report.examples import answer_examples
@@ -58,12 +59,10 @@ def runs_page(title: str, runs: Sequence[ReportedRun], hot_swap: Mapping[str, An
 
 def _results(runs: Sequence[ReportedRun]) -> Section:
     names = list(dict.fromkeys(n for run in runs for n, value in run.figures.items() if not isinstance(value, list)))
-    figures = Table(
-        "Figures",
-        ("run", *map(label, names)),
-        tuple((run.name, *(share(run.figures.get(name)) for name in names)) for run in runs),
-        notes(names),
-    )
+    retrieved = [name for name in names if name.startswith(OF_RETRIEVAL)]
+    found = [run for run in runs if any(name in run.figures for name in retrieved)]
+    tables = [_figures("Answers", runs, [name for name in names if name not in retrieved])]
+    tables += [_figures("Retrieval", found, retrieved)] * bool(found)
     paths = [path for path in LEAVES if path in ALWAYS or len({get(run.config, path) for run in runs}) > 1]
     settings = Table(
         "Settings",
@@ -71,7 +70,13 @@ def _results(runs: Sequence[ReportedRun]) -> Section:
         tuple((run.name, *(_setting(get(run.config, path)) for path in paths)) for run in runs),
         words=True,
     )
-    return Section("Results", "", (figures, settings))
+    return Section("Results", tables=(*tables, settings))
+
+
+def _figures(title: str, runs: Sequence[ReportedRun], names: Sequence[str]) -> Table:
+    """One row a run, one column a figure."""
+    rows = tuple((run.name, *(share(run.figures.get(name)) for name in names)) for run in runs)
+    return Table(title, ("run", *map(label, names)), rows, notes(names))
 
 
 def _setting(value: Any) -> str:
