@@ -16,13 +16,14 @@ def export(
 ) -> None:
     """Writes a run's newest checkpoint as weights, for `config.model.init_from` and `rag-jax convert`.
 
-    The passage encoder that the run began with goes with them. The data that the run was trained on need not be there.
+    The passage encoder goes with them: the one that the run began with or, where it was trained, its own. The data that
+    the run was trained on need not be there.
 
     Example:
       rag-jax export runs/nq nq-weights
     """
     from rag_jax.config import finalise, from_json
-    from rag_jax.experiment import load_parts, sizes
+    from rag_jax.experiment import load_parts, sizes, trained_parts
     from rag_jax.rag.model import save_weights
     from rag_jax.text.datasets import Collection
     from rag_jax.training.loop import trained_params
@@ -30,11 +31,12 @@ def export(
     with told_plainly():
         config = finalise(from_json((run / "config.json").read_text("utf-8")))
         parts = load_parts(config, Collection((), (), ()))
-        params = trained_params(config, run, parts)
+        parts, params = trained_parts(parts, trained_params(config, run, parts))
         if parts.passage_encoder is not None:
             params |= {"passage_encoder": parts.passage_encoder}
         # A rate of 0 would stay 0 in whatever is trained from these weights.
         arch, _ = sizes(config, own_dropout=False)
-        variant = None if config.retriever == "none" else config.variant
+        serves_both = config.retriever == "none" or config.recipe == "dpr"
+        variant = None if serves_both else config.variant
         save_weights(destination, params, arch, parts.tokenizers, variant=variant, dtype=dtype)
     typer.echo(f"{destination}: {', '.join(sorted(params))}" + (f", RAG-{variant.capitalize()}" if variant else ""))
