@@ -246,8 +246,9 @@ class DeviceRetriever(Retriever):
     def take_index(self, index: Index) -> None:
         """Goes over to another index of the same passages; never are both on the devices."""
         super().take_index(index)
-        self.resident = self.resident.replace(index=None)
-        self.resident = self.resident.replace(index=self._vectors(index))
+        rest = {name: getattr(self.resident, name) for name in ("tokens", "k", "longest", "encoder_tokens")}
+        del self.resident  # and with it the old vectors
+        self.resident = Resident(index=self._vectors(index), **rest)
 
     def _vectors(self, index: Index) -> DeviceIndex:
         if isinstance(index.searcher, DeviceSearcher):
