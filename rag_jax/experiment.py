@@ -14,7 +14,17 @@ from typing import Any
 import jax
 
 from rag_jax.config import Config, has_towers
-from rag_jax.index import DeviceSettings, Index, IndexMismatch, build_index, fingerprint, open_index
+from rag_jax.index import (
+    Baseline,
+    DeviceSettings,
+    GoldSearcher,
+    Index,
+    IndexMismatch,
+    RandomSearcher,
+    build_index,
+    fingerprint,
+    open_index,
+)
 from rag_jax.index.backends import backend_named
 from rag_jax.rag.answer import answer
 from rag_jax.rag.model import (
@@ -27,6 +37,7 @@ from rag_jax.rag.model import (
     load_hf_format,
     load_tokenizers,
     load_weights,
+    null_document,
 )
 from rag_jax.rag.retrieve import ClosedBook, DeviceRetriever, HfCompatRetriever, Retriever, embed_passages
 from rag_jax.rag.rules import DecodeOptions
@@ -44,7 +55,8 @@ class Parts:
     Attributes:
       arch: sizes.
       tokenizers: for every role.
-      params: what may be trained: 'question_encoder' (not in closed book, not with BM25) and 'generator'.
+      params: what may be trained: 'question_encoder' (with retriever 'dpr' only), 'generator', and 'null_document' if
+        there is one.
       passage_encoder: the frozen tower that the index is made with; None where there is no question encoder.
       collection: passages and questions.
     """
@@ -80,6 +92,8 @@ def load_parts(config: Config) -> Parts:
     else:
         params = init_params(arch, jax.random.key(config.seed))
         params = {name: params[name] for name in names}
+    if config.null_document != "none":
+        params["null_document"] = null_document(config.null_document, arch, m.init_from, config.seed)
     collection = load_collection(
         d.dataset,
         edition=d.edition,
@@ -180,14 +194,40 @@ def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] 
 
 
 def make_retriever(
-    config: Config, parts: Parts, workdir: str | os.PathLike[str], k: int, layout: Layout = ONE_DEVICE
+    config: Config,
+    parts: Parts,
+    workdir: str | os.PathLike[str],
+    k: int,
+    layout: Layout = ONE_DEVICE,
+    questions: Sequence[Question] = (),
 ) -> Retriever | ClosedBook:
-    """The index of the configuration, in the run directory unless it names another place, with its k."""
+    """The retriever of the configuration.
+
+    Args:
+      config: final.
+      parts: passages, tokenizers, and the encoder of an index that is not there yet.
+      workdir: the run's directory, where an index lies unless the configuration names another place.
+      k: passages a question. The oracle has no more than a question has gold passages.
+      layout: see `Retriever`.
+      questions: those that will be asked, for the oracle.
+
+    Raises:
+      ValueError: no gold passage is known for a question, and the retriever is the oracle.
+    """
     if config.retriever == "none":
-        return ClosedBook(parts.arch.passage_encoder.width, parts.arch.generator.pad_id)
-    directory = config.index.directory or pathlib.Path(workdir) / "index"
-    index = passage_index(parts, directory, config.index.backend, config.index.dtype)
-    return retriever_over(config, parts, index, k, layout)
+        return ClosedBook(parts.arch.generator.pad_id)
+    if config.retriever in ("random", "gold"):
+        passages = PassageTable.from_passages(parts.collection.passages)
+        if config.retriever == "random":
+            searcher = RandomSearcher(len(passages), config.seed)
+        else:
+            searcher = GoldSearcher(passages, questions)
+            k = min(k, searcher.most)
+        return retriever_over(config, parts, Baseline(passages, searcher), k, layout)
+    words = config.retriever == "bm25"
+    directory = config.index.directory or pathlib.Path(workdir) / ("index-bm25" if words else "index")
+    backend, dtype = ("bm25", "") if words else (config.index.backend, config.index.dtype)
+    return retriever_over(config, parts, passage_index(parts, directory, backend, dtype), k, layout)
 
 
 def device_settings(config: Config, dtype: str) -> DeviceSettings:
@@ -196,15 +236,18 @@ def device_settings(config: Config, dtype: str) -> DeviceSettings:
     return DeviceSettings(dtype, i.recall_target, over_retrieve=i.over_retrieve, remainders=i.remainders)
 
 
-def retriever_over(config: Config, parts: Parts, index: Index, k: int, layout: Layout = ONE_DEVICE) -> Retriever:
+def retriever_over(
+    config: Config, parts: Parts, index: Index | Baseline, k: int, layout: Layout = ONE_DEVICE
+) -> Retriever:
     """An open index as the configuration's generator reads from it."""
+    more = {"layout": layout, "null_document": config.null_document != "none"}
     if config.index.in_step:
         settings = device_settings(config, index.manifest.parameters["dtype"])
-        return DeviceRetriever(index, parts.tokenizers, k, settings, layout)
+        return DeviceRetriever(index, parts.tokenizers, k, settings, **more)
     if not config.data.hf_compat_input:
-        return Retriever(index, parts.tokenizers, k, layout)
+        return Retriever(index, parts.tokenizers, k, **more)
     form = load_hf_format(config.model.init_from or "world")
-    return HfCompatRetriever(index, parts.tokenizers, k, config.data.max_source_tokens, form, layout)
+    return HfCompatRetriever(index, parts.tokenizers, k, config.data.max_source_tokens, form, **more)
 
 
 def answer_questions(

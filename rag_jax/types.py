@@ -46,6 +46,9 @@ class Passage:
     text: str
 
 
+NO_DOCUMENT = Passage("", "(no document)", "")  # the null document, where sources are listed
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
     """One question x with its reference answers y.
@@ -67,7 +70,8 @@ class Question:
 class Batch:
     """What one training step or one decoding call reads: B questions with their K retrieved passages.
 
-    Where retrieval is a part of the step, `passages`, `vectors` and `valid` are None until then.
+    Where retrieval is a part of the step, `passages`, `vectors` and `valid` are None until then. K counts the null
+    document too.
 
     Attributes:
       question: int32 [B,Q], the question for the question encoder.
@@ -83,6 +87,7 @@ class Batch:
         decoding.
       scores: float32 [B,K], given logits of p(z|x), BM25's; None: q.d of `question` and `vectors`.
       slots: int32 [G,P,W], how sources share the encoder's rows, see `rag_jax.models.packing`; None: a row each.
+      null_document: whether the last place is the null document, an empty passage whose score is learned.
     """
 
     question: Any
@@ -94,6 +99,7 @@ class Batch:
     weight: Any = None
     scores: Any = None
     slots: Any = None
+    null_document: bool = flax.struct.field(pytree_node=False, default=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,15 +107,16 @@ class Source:
     """A passage that an answer came from.
 
     Attributes:
-      passage: id, title and text.
+      passage: id, title and text; `NO_DOCUMENT` for the null document.
       prior: p(z|x), how well the retriever thought it fits the question.
-      posterior: p(z|x,y), how much of the answer it accounts for.
+      posterior: p(z|x,y), how much of the answer it accounts for; None with Fusion-in-Decoder, which reads all passages
+        at once and so cannot say.
       token_posterior: for RAG-Token the same for each of the answer's tokens (the paper's figure 2); else empty.
     """
 
     passage: Passage
     prior: float
-    posterior: float
+    posterior: float | None
     token_posterior: tuple[float, ...] = ()
 
 

@@ -14,13 +14,14 @@ The flags themselves are `rag_jax.flags`.
 
 from rag_jax.config.arguments import parse_arg
 from rag_jax.config.schema import FIELDS, LEAVES, Config, ConfigError, unknown_field
-from rag_jax.config.values import finalise, from_dict, from_json, get, has_towers, to_json, update
+from rag_jax.config.values import as_evaluated, finalise, from_dict, from_json, get, has_towers, to_json, update
 
 __all__ = [
     "FIELDS",
     "LEAVES",
     "Config",
     "ConfigError",
+    "as_evaluated",
     "finalise",
     "from_dict",
     "from_json",

@@ -9,14 +9,14 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rag_jax.config import Config, finalise, from_json
+from rag_jax.config import Config, as_evaluated, finalise, from_json
 from rag_jax.evaluation.answers import exact_match, score
 from rag_jax.evaluation.hot_swap import hot_swap
 from rag_jax.evaluation.report import print_answers, print_hot_swap, print_results
 from rag_jax.evaluation.retrieval import answer_recall, gold_recall, has_answer
 from rag_jax.experiment import Parts, answer_questions, evaluation_layout, load_parts, make_retriever
 from rag_jax.sharding import is_first
-from rag_jax.types import Answer, Question
+from rag_jax.types import NO_DOCUMENT, Answer, Passage, Question
 
 Restore = Callable[[Config, pathlib.Path, Parts], dict[str, Any]]
 RECALL_AT = (1, 5)
@@ -25,7 +25,7 @@ EXAMPLES = 10
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """One evaluated run: what it was, what it answered, and the figures."""
+    """One evaluated run: what it was (with evaluation's retriever), what it answered, and the figures."""
 
     config: Config
     parts: Parts
@@ -53,7 +53,7 @@ def figures_of(questions: Sequence[Question], answers: Sequence[Answer], k: int)
     figures = {"em": scored["exact_match"], "f1": scored["f1"], "questions": len(questions)}
     if not k:
         return figures
-    ranked = {q.id: [source.passage for source in a.sources] for q, a in zip(questions, answers, strict=True)}
+    ranked = {q.id: found_passages(a) for q, a in zip(questions, answers, strict=True)}
     found = min(k, max(len(passages) for passages in ranked.values()))
     ks = sorted({at for at in (*RECALL_AT, found) if at <= found})
     figures |= {f"recall_at_{at}": share for at, share in answer_recall(ranked, questions, ks).items()}
@@ -64,6 +64,11 @@ def figures_of(questions: Sequence[Question], answers: Sequence[Answer], k: int)
     right = [q for q in questions if exact_match(predictions[q.id], q.answers)]
     alone = [q for q in right if not any(has_answer(passage.text, q.answers) for passage in ranked[q.id])]
     return figures | {"right_without_support": len(alone) / len(right) if right else 0.0}
+
+
+def found_passages(answer: Answer) -> list[Passage]:
+    """What was retrieved, best first; the null document is not retrieved."""
+    return [source.passage for source in answer.sources if source.passage != NO_DOCUMENT]
 
 
 def evaluate(config: Config, workdir: str | os.PathLike[str], restore: Restore) -> Evaluated:
@@ -83,10 +88,14 @@ def evaluate(config: Config, workdir: str | os.PathLike[str], restore: Restore) 
     if not questions:
         raise ValueError("no questions to evaluate on: give config.data.eval_questions_path")
     params = restore(config, pathlib.Path(workdir), parts)
-    retriever = make_retriever(config, parts, workdir, config.eval.k, evaluation_layout(config))
-    answers = answer_questions(config, parts, params, retriever, questions)
-    k = 0 if config.retriever == "none" else config.eval.k
-    return Evaluated(config, parts, params, questions, answers, figures_of(questions, answers, k))
+    asked = as_evaluated(config)
+    if asked.retriever != config.retriever:
+        parts = load_parts(asked)
+        params = parts.params | params  # what training had no use for is as it was before
+    retriever = make_retriever(asked, parts, workdir, asked.eval.k, evaluation_layout(asked), questions)
+    answers = answer_questions(asked, parts, params, retriever, questions)
+    k = 0 if asked.retriever == "none" else asked.eval.k
+    return Evaluated(asked, parts, params, questions, answers, figures_of(questions, answers, k))
 
 
 def spread(questions: Sequence[Question], most: int | None) -> tuple[Question, ...]:
@@ -135,7 +144,8 @@ def evaluate_runs(
         results[run.name] = done.figures
         if is_first():
             write_predictions(run / "predictions.jsonl", done.questions, done.answers)
-        if config.data.dataset == "world_facts" and config.retriever == "dpr" and config.variant == "sequence":
+        asked = done.config
+        if asked.data.dataset == "world_facts" and asked.retriever == "dpr" and asked.variant == "sequence":
             swapped = done
     if is_first():
         print_results(results)

@@ -78,7 +78,7 @@ def _with_passages(plan: Plan, batch: Any) -> Any:
     batch = jax.tree.map(bare, batch)
     if batch.passages is not None:
         return batch
-    found = batch.question.shape[0], plan.config.k
+    found = batch.question.shape[0], plan.places(plan.config.k)
     return batch.replace(
         passages=jax.ShapeDtypeStruct((*found, plan.config.data.max_passage_tokens), jnp.int32),
         vectors=jax.ShapeDtypeStruct((*found, plan.arch.passage_encoder.width), jnp.float32),

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rag_jax.rag.decode import Decoded, decode_sequence, decode_token
+from rag_jax.rag.decode import Decoded, decode_sequence, decode_together, decode_token
 from rag_jax.rag.device_retrieve import Resident, retrieve
 from rag_jax.rag.loss import batch_prior, batch_source
 from rag_jax.rag.model import Architecture
@@ -18,7 +18,7 @@ from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.shapes import to_devices
 from rag_jax.sharding import ONE_DEVICE, Layout
 from rag_jax.text.tokens import Tokenizers, trim
-from rag_jax.types import Alternative, Answer, Batch, Source
+from rag_jax.types import NO_DOCUMENT, Alternative, Answer, Batch, Passage, Source
 
 
 @functools.partial(jax.jit, static_argnames=("arch", "variant", "width", "options", "fast", "layout"))
@@ -47,6 +47,10 @@ def decode_batch(
             batch, rows = retrieve(resident, arch, params["question_encoder"], batch)
         prior = batch_prior(params, arch, batch)
         source, mask = batch_source(arch, batch, width)
+        if variant == "fid":
+            mask &= batch.valid[..., None]
+            inputs = (params["generator"], arch.generator, source, mask, options, key)
+            return rows, prior, decode_together(*inputs, slots=batch.slots)
         inputs = (params["generator"], arch.generator, source, mask, prior, options, key)
         if variant == "token":
             return rows, prior, decode_token(*inputs, slots=batch.slots)
@@ -73,12 +77,13 @@ def answer(
     Of several processes each retrieves and decodes its own rows of every batch, and all yield all answers.
 
     Args:
-      params: {'question_encoder', 'generator'}; for `ClosedBook` and for an index of words the generator alone.
+      params: {'question_encoder', 'generator'}, and 'null_document' where the retriever has one; the generator alone
+        for `ClosedBook` and where texts are searched.
       arch: sizes.
       tokenizers: of every role.
       retriever: the index with its k, or none.
       questions: as the user wrote them.
-      variant: 'sequence' or 'token'.
+      variant: 'sequence', 'token' or 'fid'.
       batch_size: questions at a time; the last batch is filled up, so one shape serves all. Over a mesh the next
         multiple of the devices that cut it.
       max_source: the longest source in tokens; passages lose their tails to fit.
@@ -123,7 +128,7 @@ def _answer(
     return Answer(
         text=tokenizers.text(ids),
         logprob=float(decoded.logprob[0]),
-        sources=_sources(retriever, rows, prior, decoded.posterior[0], by_token),
+        sources=_sources(retriever, rows, prior, None if decoded.posterior is None else decoded.posterior[0], by_token),
         tokens=tuple(tokenizers.target.convert_ids_to_tokens(ids.tolist())),
         alternatives=tuple(Alternative(tokenizers.text(t), float(p)) for t, p in others if p > -np.inf),
     )
@@ -133,20 +138,26 @@ def _sources(
     retriever: Retriever | ClosedBook,
     rows: np.ndarray,
     prior: np.ndarray,
-    posterior: np.ndarray,
+    posterior: np.ndarray | None,
     by_token: np.ndarray | None,
 ) -> tuple[Source, ...]:
-    """The passages of one question, best prior first; the approximate index's own order does not count."""
+    """The passages of one question, best prior first; the approximate index's own order does not count.
+
+    The null document is one of them, where there is one.
+    """
     if isinstance(retriever, ClosedBook):
         return ()
+    passages: list[Passage | None] = [retriever.index.passages[row] if row >= 0 else None for row in rows]
+    if retriever.null_document:
+        passages[-1] = NO_DOCUMENT
     found = [
         Source(
-            retriever.index.passages[row],
+            passage,
             float(np.exp(prior[i])),
-            float(posterior[i]),
+            None if posterior is None else float(posterior[i]),
             () if by_token is None else tuple(map(float, by_token[i])),
         )
-        for i, row in enumerate(rows)
-        if row >= 0
+        for i, passage in enumerate(passages)
+        if passage is not None
     ]
     return tuple(sorted(found, key=lambda source: -source.prior))

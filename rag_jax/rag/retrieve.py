@@ -14,7 +14,16 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from rag_jax.index import DeviceSearcher, DeviceSettings, Index, device_index, device_rows, embed
+from rag_jax.index import (
+    NO_PASSAGE,
+    Baseline,
+    DeviceSearcher,
+    DeviceSettings,
+    Index,
+    device_index,
+    device_rows,
+    embed,
+)
 from rag_jax.models.bert import Bert, BertConfig
 from rag_jax.rag.device_retrieve import Resident, columns
 from rag_jax.rag.source import bucket
@@ -46,26 +55,43 @@ class Hits(NamedTuple):
     Attributes:
       rows: [B,K] row numbers, -1 where there is no passage.
       scores: float32 [B,K], logits of p(z|x); None: q.d, from the vectors.
+      null_document: whether the last place is the null document's. Its row is -1, its score is not known yet.
     """
 
     rows: Int[np.ndarray, "B K"]
     scores: Float[np.ndarray, "B K"] | None = None
+    null_document: bool = False
+
+    def with_null_document(self) -> Hits:
+        """The same with a place for the null document at the end."""
+        beside = ((0, 0), (0, 1))
+        scores = None if self.scores is None else np.pad(self.scores, beside)
+        return Hits(np.pad(self.rows, beside, constant_values=NO_PASSAGE), scores, True)
 
 
 class Retriever:
     """Finds the k passages for each question of a batch and fetches what the step needs of them.
 
     Args:
-      index: an open index.
+      index: an open index, or what stands for one in an ablation.
       tokenizers: of every role.
       k: passages a question, at least 1. More than the index holds is legal: the places left over are not valid.
       layout: where questions are encoded. Of several processes each encodes and searches for its own rows.
+      null_document: whether there is an empty passage beside the k, with a place of its own behind them.
     """
 
     resident: Resident | None = None  # what a step retrieves from by itself
 
-    def __init__(self, index: Index, tokenizers: Tokenizers, k: int, layout: Layout = ONE_DEVICE):
+    def __init__(
+        self,
+        index: Index | Baseline,
+        tokenizers: Tokenizers,
+        k: int,
+        layout: Layout = ONE_DEVICE,
+        null_document: bool = False,
+    ):
         self.index, self.k, self.tokenizers, self.layout = index, k, tokenizers, layout
+        self.null_document = null_document
         self.pad_id = tokenizers.source.pad_token_id
 
     @functools.cached_property
@@ -123,7 +149,8 @@ class Retriever:
         valid, scores = _prior(hits)
         vectors = self.vectors(hits.rows)
         passages = np.where(found[..., None], self.tokens[np.where(found, hits.rows, 0)], self.pad_id)
-        return Batch(question, source_question, passages, vectors, valid, target, weight, scores)
+        given = question, source_question, passages, vectors, valid, target, weight, scores
+        return Batch(*given, null_document=hits.null_document)
 
     def vectors(self, rows: Int[np.ndarray, "B K"]) -> Float[np.ndarray, "B K D"]:
         """The stored vectors of these rows, float32; zero where there is no passage."""
@@ -138,19 +165,20 @@ class HfCompatRetriever(Retriever):
       index, tokenizers, k: see `Retriever`.
       max_source: the longest source in tokens; what goes beyond it is cut, the question first.
       form: how the checkpoint joins.
-      layout: see `Retriever`.
+      layout, null_document: see `Retriever`.
     """
 
     def __init__(
         self,
-        index: Index,
+        index: Index | Baseline,
         tokenizers: Tokenizers,
         k: int,
         max_source: int,
         form: HfFormat = RAG_FORMAT,
         layout: Layout = ONE_DEVICE,
+        null_document: bool = False,
     ):
-        super().__init__(index, tokenizers, k, layout)
+        super().__init__(index, tokenizers, k, layout, null_document)
         self.max_source, self.form = max_source, form
 
     def batch(
@@ -168,7 +196,8 @@ class HfCompatRetriever(Retriever):
         sources = sources[..., : bucket(longest, 32, self.max_source)]
         valid, scores = _prior(hits)
         vectors = self.vectors(hits.rows)
-        return Batch(question, source_question[:, :0], sources, vectors, valid, target, weight, scores)
+        given = question, source_question[:, :0], sources, vectors, valid, target, weight, scores
+        return Batch(*given, null_document=hits.null_document)
 
 
 class DeviceRetriever(Retriever):
@@ -179,6 +208,7 @@ class DeviceRetriever(Retriever):
       tokenizers, k: see `Retriever`.
       settings: how vectors lie on the devices and are searched.
       layout: over whose mesh they are cut by rows.
+      null_document: see `Retriever`.
 
     Attributes:
       resident: what the step reads.
@@ -196,8 +226,9 @@ class DeviceRetriever(Retriever):
         k: int,
         settings: DeviceSettings,
         layout: Layout = ONE_DEVICE,
+        null_document: bool = False,
     ):
-        super().__init__(index, tokenizers, k, layout)
+        super().__init__(index, tokenizers, k, layout, null_document)
         if index.searches_texts:
             raise ValueError(f"the {index.manifest.backend} backend searches texts, which a step on devices has not")
         if isinstance(index.searcher, DeviceSearcher):
@@ -217,9 +248,10 @@ class ClosedBook:
 
     k = 1
     resident = None
+    null_document = False
 
-    def __init__(self, dim: int, pad_id: int):
-        self.dim, self.pad_id = dim, pad_id
+    def __init__(self, pad_id: int):
+        self.pad_id = pad_id
 
     def encode_ahead(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> None:
         """There is nothing to search with."""
@@ -232,8 +264,8 @@ class ClosedBook:
         texts: Sequence[str],
         vectors: None = None,
     ) -> Hits:
-        """Row 0 for every question: the empty passage."""
-        return Hits(np.zeros((len(questions), 1), np.int32))
+        """Row 0 for every question: the empty passage, whose prior is 1 whatever its score."""
+        return Hits(np.zeros((len(questions), 1), np.int32), np.zeros((len(questions), 1), np.float32))
 
     def batch(
         self,
@@ -246,19 +278,20 @@ class ClosedBook:
         """A batch whose passages are empty."""
         count = len(hits.rows)
         passages = np.full((count, 1, 1), self.pad_id, np.int32)
-        vectors = np.zeros((count, 1, self.dim), np.float32)
-        return Batch(question, source_question, passages, vectors, hits.rows >= 0, target, weight)
+        vectors = np.zeros((count, 1, 0), np.float32)
+        return Batch(question, source_question, passages, vectors, hits.rows >= 0, target, weight, hits.scores)
 
 
 def _prior(hits: Hits) -> tuple[Bool[np.ndarray, "B K"], Float[np.ndarray, "B K"] | None]:
     """Which places count, and the given scores with zeros in the others.
 
-    Words may find nothing for a question. Its first place counts then, with the empty passage that stands there: a
-    prior over no passage would be NaN.
+    The null document's always counts. Without one, where words find nothing for a question, its first place counts,
+    with the empty passage that stands there: a prior over no passage would be NaN.
     """
     found = hits.rows >= 0
     valid = found.copy()
-    valid[:, 0] |= ~found.any(1)
+    valid[:, -1] |= hits.null_document
+    valid[:, 0] |= ~valid.any(1)
     return valid, None if hits.scores is None else np.where(found, hits.scores, 0.0).astype(np.float32)
 
 
@@ -285,7 +318,9 @@ def make_batch(
     Returns:
       The batch, and the rows that were found; None where the step will find them.
     """
+    null = retriever.null_document
     if retriever.resident is not None:
-        return Batch(question, source_question, target=target, weight=weight), None
+        return Batch(question, source_question, target=target, weight=weight, null_document=null), None
     hits = retriever.find(config, params, question, texts, vectors)
+    hits = hits.with_null_document() if null else hits
     return retriever.batch(hits, question, source_question, target, weight), hits.rows

@@ -42,7 +42,7 @@ def train(config: Config, workdir: str | os.PathLike[str], parts: Parts | None =
       parts: what to start from, when it is loaded already.
 
     Returns:
-      The trained parameters, {'question_encoder', 'generator'}; without the first in closed book and with BM25.
+      The trained parameters: 'generator', 'question_encoder' where passages are found by vectors, and 'null_document'.
 
     Raises:
       ConfigurationMismatch: the directory holds another configuration's checkpoints; nothing was written.
@@ -81,7 +81,7 @@ def _train(
         return merge(layout.to_host(state.trainable), frozen)
 
     examples = Examples.tokenize(parts.collection.train, parts.tokenizers)
-    retriever = make_retriever(config, parts, workdir, config.k, layout)
+    retriever = make_retriever(config, parts, workdir, config.k, layout, parts.collection.train)
     step_fn = make_train_step(
         parts.arch,
         optimizer,
