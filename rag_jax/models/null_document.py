@@ -3,10 +3,10 @@
 The paper's appendix on null document probabilities names three ways to make that score of a question's vector q: q.e
 with a learned vector e, a bias, or a network. It found no gain and left them out; here they are an ablation.
 
-Scores are logits whose level means nothing, and it differs: products of DPR's vectors lie about 70, BM25's scores about
-20, both with the question. A learned score that starts at 0 would have no weight there, so no gradient, and stay where
-it is. So it is counted from the mean of the question's passages, a constant: at the start the null document is as
-probable as a passage of mean score.
+Only differences of scores count; their level is the encoders' or BM25's, another for each question and mostly far above
+0. A learned score that started at 0 would have no weight there, so no gradient, and stay where it is. So it is counted
+from the mean score of the question's passages, taken as a constant: at the start the null document is as probable as a
+passage of mean score.
 """
 
 from __future__ import annotations

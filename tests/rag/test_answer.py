@@ -145,10 +145,9 @@ def test_the_scores_of_a_search_by_words_are_the_logits_of_the_prior(small, tmp_
     assert nothing.logprob == pytest.approx(alone.logprob, abs=1e-4)
 
 
-@pytest.mark.parametrize("variant", ["sequence", "token"])
-def test_the_null_document_is_a_source_among_the_others(small, variant):
+def test_the_null_document_is_a_source_among_the_others(small):
     retriever = Retriever(small.index, small.tokenizers, 3, null_document=True)
-    for one in small.answers(retriever, variant=variant, params=small.params | NULL):
+    for one in small.answers(retriever, params=small.params | NULL):
         assert [source.passage for source in one.sources].count(NO_DOCUMENT) == 1
         assert len(one.sources) == 4
         for total in ("prior", "posterior"):
