@@ -195,9 +195,14 @@ def test_variants_differ_on_longer_answers(params, batch):
 
 def test_with_fusion_in_decoder_the_loss_is_one_decoders_and_the_question_encoder_has_no_gradient(params, batch):
     (loss, report), gradients = loss_and_gradients(params, batch, "fid")
-    source, mask = batch_source(ARCH, batch, WIDTH)
-    mask &= batch.valid[..., None]
-    logp = answer_token_logprobs(params["generator"], GENERATOR, source, mask, batch.target, together=True)
+
+    @jax.jit
+    def one_decoder(params, batch):
+        source, mask = batch_source(ARCH, batch, WIDTH)
+        mask &= batch.valid[..., None]
+        return answer_token_logprobs(params["generator"], GENERATOR, source, mask, batch.target, together=True)
+
+    logp = one_decoder(params, batch)
     assert logp.shape == (4, 1, 4)
     assert loss == pytest.approx(-float(jnp.where(batch.target != PAD, logp[:, 0], 0).sum(-1).mean()), rel=1e-5)
     assert report["prior_top"] == pytest.approx(np.exp(pieces(params, batch)[0]).max(-1).mean(), rel=1e-5)
