@@ -7,7 +7,7 @@ WORLD := runs/world
 .PHONY: help demo test test-slow lint clean
 
 help:
-	@echo "make demo    train RAG-Sequence, RAG-Token and a closed-book model, evaluate them into $(WORLD)/metrics.json"
+	@echo "make demo    train RAG-Sequence, RAG-Token and a closed-book model, evaluate them into $(WORLD)/report.html"
 	@echo "make test    run the tests; make test-slow runs those of several processes"
 	@echo "make lint    run ruff's checks"
 	@echo "make clean   remove $(VENV), build products and caches (never runs/)"

@@ -16,10 +16,35 @@ that all of them see; `train.batch_size` is a multiple of the chips:
     gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax &&
       python3 train.py --config=configs/world.py:variant=sequence --workdir=/mnt/shared/sequence"
 
+Sweeps, a run for each line of a list in SWEEPS below; `paper` is the table of the README:
+
+    python train.py --config=configs/world.py:variant=token --sweep=k --workdir=runs/sweep
+    python eval.py --workdir=runs/sweep --ks=1,2,5,10,20
+    rag-jax compare runs/sweep
+
 Queued resources, GKE, xpk and other machines: the README's "Many chips".
 """
 
 from rag_jax.config import Config, parse_arg, update
+
+# train.py --sweep=NAME: a run for each change, which is written as after the colon of --config.
+SWEEPS = {
+    "k": ("k=1", "k=2", "k=5", "k=10", "k=20"),
+    "freeze": ("freeze=", "freeze=question_encoder", "freeze=generator"),
+    "retriever": ("retriever=dpr", "retriever=bm25", "retriever=random", "retriever=gold", "retriever=none"),
+    "variant": ("variant=sequence", "variant=token", "variant=fid"),
+    "paper": tuple(
+        f"variant={variant},{retrieval}"
+        for variant in ("sequence", "token")
+        for retrieval in (
+            "retriever=dpr",
+            "freeze=question_encoder",
+            "retriever=bm25",
+            "retriever=random",
+            "retriever=none",
+        )
+    ),
+}
 
 
 def get_config(arg: str = "") -> Config:

@@ -10,17 +10,30 @@ from typing import Annotated
 
 import typer
 
+from rag_jax.commands.ask import ask
+from rag_jax.commands.compare import compare
+from rag_jax.commands.export import export
 from rag_jax.commands.fit import fit
 from rag_jax.commands.index import index_app
 from rag_jax.commands.plainly import told_plainly
+from rag_jax.commands.retrieval import retrieval
+from rag_jax.commands.versions import show_versions
 
 app = typer.Typer(help="Retrieval-Augmented Generation in JAX.", no_args_is_help=True, add_completion=False)
 app.add_typer(index_app, name="index")
+app.command()(ask)
+app.command()(export)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(fit)
+app.command()(retrieval)
+app.command()(compare)
 
 
 @app.callback()
-def main() -> None:
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Versions and devices.", callback=show_versions, is_eager=True)
+    ] = False,
+) -> None:
     """Retrieval-Augmented Generation in JAX."""
 
 

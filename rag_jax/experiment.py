@@ -6,6 +6,7 @@ Training and evaluation of one configuration begin with the same parts, so they 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pathlib
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from rag_jax.index import (
     Index,
     IndexMismatch,
     RandomSearcher,
-    build_index,
+    build_resumable,
     fingerprint,
     open_index,
 )
@@ -29,11 +30,13 @@ from rag_jax.index.backends import backend_named
 from rag_jax.rag.answer import answer
 from rag_jax.rag.model import (
     PARTS,
+    TOWERS,
     Architecture,
     architecture,
     check_tokenizers,
     check_variant,
     init_params,
+    init_towers,
     load_hf_format,
     load_tokenizers,
     load_weights,
@@ -43,7 +46,9 @@ from rag_jax.rag.retrieve import ClosedBook, DeviceRetriever, HfCompatRetriever,
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.sharding import ONE_DEVICE, Layout, first_alone, make_mesh, state_rules
 from rag_jax.text.datasets import Collection, load_collection
+from rag_jax.text.dpr_json import read_evaluation
 from rag_jax.text.table import PassageTable
+from rag_jax.text.tasks import TASKS
 from rag_jax.text.tokens import Tokenizers
 from rag_jax.types import Answer, Question
 
@@ -56,8 +61,8 @@ class Parts:
       arch: sizes.
       tokenizers: for every role.
       params: what may be trained: 'question_encoder' (with retriever 'dpr' only), 'generator', and 'null_document' if
-        there is one.
-      passage_encoder: the frozen tower that the index is made with; None where there is no question encoder.
+        there is one; where the passage encoder is trained it too, and for recipe 'dpr' both towers alone.
+      passage_encoder: the tower that the index is made with; None where there is no question encoder.
       collection: passages and questions.
     """
 
@@ -68,15 +73,21 @@ class Parts:
     collection: Collection
 
 
-def load_parts(config: Config) -> Parts:
+def load_parts(config: Config, collection: Collection | None = None) -> Parts:
     """Everything but the index.
+
+    Args:
+      config: final.
+      collection: passages and questions; None = as the configuration says.
 
     Raises:
       FileNotFoundError, ValueError: weights, data or sizes that do not fit, see the functions called.
     """
     m, d = config.model, config.data
     _check_given(config)
-    if m.init_from and config.retriever != "none":  # one empty passage: both variants are the same there
+    towers_alone = config.recipe == "dpr"
+    # Towers serve both variants, and with the one empty passage of closed book they are the same.
+    if m.init_from and config.retriever != "none" and not towers_alone:
         check_variant(m.init_from, config.variant, m.force_variant)
     arch, names = sizes(config)
     tokenizers = load_tokenizers(
@@ -87,36 +98,62 @@ def load_parts(config: Config) -> Parts:
         parts=names,
     )
     check_tokenizers(arch, tokenizers, names)
+    tokenizers.labels(d.labels)  # refuses words that are no labels
     if m.init_from:
         params = load_weights(arch, m.init_from, names)
+    elif towers_alone:
+        params = init_towers(arch, jax.random.key(config.seed))
     else:
         params = init_params(arch, jax.random.key(config.seed))
         params = {name: params[name] for name in names}
     if config.null_document != "none":
         params["null_document"] = null_document(config.null_document, arch, m.init_from, config.seed)
-    collection = load_collection(
-        d.dataset,
-        edition=d.edition,
-        split=config.eval.split,
-        passages_path=d.passages_path,
-        questions_path=d.questions_path,
-        eval_questions_path=d.eval_questions_path,
-    )
-    return Parts(arch, tokenizers, params, params.pop("passage_encoder", None), collection)
+    if collection is None and towers_alone and d.dataset == "files":
+        collection = read_evaluation(d.eval_questions_path, d.passages_path)
+    if collection is None:
+        collection = load_collection(
+            d.dataset,
+            edition=d.edition,
+            split=config.eval.split,
+            passages_path=d.passages_path,
+            questions_path=d.questions_path,
+            eval_questions_path=d.eval_questions_path,
+            labels=d.labels,
+        )
+    trained = towers_alone or config.index.refresh_every
+    encoder = params.get("passage_encoder") if trained else params.pop("passage_encoder", None)
+    return Parts(arch, tokenizers, params, encoder, collection)
 
 
-def sizes(config: Config) -> tuple[Architecture, tuple[str, ...]]:
+def trained_parts(parts: Parts, params: dict[str, Any]) -> tuple[Parts, dict[str, Any]]:
+    """Parts and parameters to answer with: a passage encoder that was trained is the one that the index is made with.
+
+    Args:
+      parts: what training began with.
+      params: what it ended with.
+    """
+    params = dict(params)
+    return dataclasses.replace(parts, passage_encoder=params.pop("passage_encoder", parts.passage_encoder)), params
+
+
+def sizes(config: Config, own_dropout: bool = True) -> tuple[Architecture, tuple[str, ...]]:
     """The sizes of a configuration's networks, and which of them it uses; no weights are read.
+
+    Args:
+      config: final.
+      own_dropout: with the configuration's dropout rate; else with those that the weights or presets have.
 
     Raises:
       FileNotFoundError, ValueError: see `architecture`.
     """
     m = config.model
     names = PARTS if has_towers(config) else ("generator",)
+    names = TOWERS if config.recipe == "dpr" else names
     presets = {part: getattr(m, part) for part in PARTS}
     if not m.init_from:  # random weights read with the tokenizer of 'world', and are as large if no preset is named
         presets = {part: name or "tiny" for part, name in presets.items()}
-    arch = architecture(**presets, init_from=m.init_from, parts=names, dropout=m.dropout, dtype=m.dtype, remat=m.remat)
+    dropout = m.dropout if own_dropout else None
+    arch = architecture(**presets, init_from=m.init_from, parts=names, dropout=dropout, dtype=m.dtype, remat=m.remat)
     return arch, names
 
 
@@ -126,10 +163,12 @@ def _check_given(config: Config) -> None:
     missing = []
     if not m.init_from and any(getattr(m, part) not in ("", "tiny") for part in PARTS):
         missing.append("config.model.init_from: random weights of these sizes have no tokenizer; give a directory")
-    if d.dataset == "files" and not d.passages_path:
-        missing.append("config.data.passages_path: data set 'files' needs passages")
-    if d.dataset == "files" and not (d.questions_path or d.eval_questions_path):
-        missing.append("config.data.questions_path: data set 'files' needs questions")
+    towers_alone = config.recipe == "dpr"  # its questions come with passages
+    brings_passages = towers_alone or (d.dataset in TASKS and TASKS[d.dataset].passages is not None)
+    if d.dataset != "world_facts" and not (d.passages_path or brings_passages):
+        missing.append(f"config.data.passages_path: data set {d.dataset!r} needs passages")
+    if d.dataset != "world_facts" and not (d.questions_path or (d.eval_questions_path and not towers_alone)):
+        missing.append(f"config.data.questions_path: data set {d.dataset!r} needs questions")
     if missing:
         raise ValueError("; ".join(missing))
 
@@ -163,13 +202,11 @@ def _open_or_build(parts: Parts, directory: pathlib.Path, backend: str, dtype: s
                 return index
         except IndexMismatch:
             pass  # made by other weights or over other passages: it is a derived file, so make it again
-    vectors = None
-    if not chosen.texts:
-        vectors = embed_passages(parts.arch.passage_encoder, parts.passage_encoder, parts.tokenizers, list(passages))
-    return build_index(
+    embed = functools.partial(embed_passages, parts.arch.passage_encoder, parts.passage_encoder, parts.tokenizers)
+    return build_resumable(
         directory,
         passages,
-        vectors,
+        None if chosen.texts else embed,
         encoder_fingerprint=encoder,
         backend=backend,
         settings=chosen.with_dtype(len(passages), dtype or "float32"),
@@ -177,13 +214,13 @@ def _open_or_build(parts: Parts, directory: pathlib.Path, backend: str, dtype: s
     )
 
 
-def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] | None = None) -> Layout:
+def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] | int | None = None) -> Layout:
     """The mesh over all devices, and where the configuration puts what lies on it.
 
     Args:
       config: final.
       params: instead of `config.sharding.params`.
-      devices: those to use; None = all.
+      devices: see `make_mesh`.
 
     Raises:
       ValueError: `config.sharding.model` does not divide the devices of a host.
@@ -193,12 +230,19 @@ def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] 
     return Layout(make_mesh(s.model, devices), rules, s.min_elements)
 
 
+def index_place(config: Config, workdir: str | os.PathLike[str]) -> pathlib.Path:
+    """Where the index of a run lies or shall lie."""
+    name = "index-bm25" if config.retriever == "bm25" else "index"
+    return pathlib.Path(config.index.directory or pathlib.Path(workdir) / name)
+
+
 def make_retriever(
     config: Config,
     parts: Parts,
     workdir: str | os.PathLike[str],
     k: int,
     layout: Layout = ONE_DEVICE,
+    encoded_in_step: bool = False,
     questions: Sequence[Question] = (),
 ) -> Retriever | ClosedBook:
     """The retriever of the configuration.
@@ -209,6 +253,7 @@ def make_retriever(
       workdir: the run's directory, where an index lies unless the configuration names another place.
       k: passages a question. The oracle has no more than a question has gold passages.
       layout: see `Retriever`.
+      encoded_in_step: batches are for training the passage encoder.
       questions: those that will be asked, for the oracle.
 
     Raises:
@@ -224,10 +269,14 @@ def make_retriever(
             searcher = GoldSearcher(passages, questions)
             k = min(k, searcher.most)
         return retriever_over(config, parts, Baseline(passages, searcher), k, layout)
-    words = config.retriever == "bm25"
-    directory = config.index.directory or pathlib.Path(workdir) / ("index-bm25" if words else "index")
-    backend, dtype = ("bm25", "") if words else (config.index.backend, config.index.dtype)
-    return retriever_over(config, parts, passage_index(parts, directory, backend, dtype), k, layout)
+    return retriever_over(config, parts, run_index(config, parts, workdir), k, layout, encoded_in_step)
+
+
+def run_index(config: Config, parts: Parts, workdir: str | os.PathLike[str]) -> Index:
+    """`passage_index` of the configuration, in the run directory unless it names another place."""
+    of_words = config.retriever == "bm25"
+    backend, dtype = ("bm25", "") if of_words else (config.index.backend, config.index.dtype)
+    return passage_index(parts, index_place(config, workdir), backend, dtype)
 
 
 def device_settings(config: Config, dtype: str) -> DeviceSettings:
@@ -237,17 +286,22 @@ def device_settings(config: Config, dtype: str) -> DeviceSettings:
 
 
 def retriever_over(
-    config: Config, parts: Parts, index: Index | Baseline, k: int, layout: Layout = ONE_DEVICE
+    config: Config,
+    parts: Parts,
+    index: Index | Baseline,
+    k: int,
+    layout: Layout = ONE_DEVICE,
+    encoded_in_step: bool = False,
 ) -> Retriever:
-    """An open index as the configuration's generator reads from it."""
-    more = {"layout": layout, "null_document": config.null_document != "none"}
+    """An open index as the configuration's generator reads from it; `encoded_in_step` as in `make_retriever`."""
+    more = {"layout": layout, "encoded_in_step": encoded_in_step, "null_document": config.null_document != "none"}
     if config.index.in_step:
         settings = device_settings(config, index.manifest.parameters["dtype"])
         return DeviceRetriever(index, parts.tokenizers, k, settings, **more)
     if not config.data.hf_compat_input:
         return Retriever(index, parts.tokenizers, k, **more)
-    form = load_hf_format(config.model.init_from or "world")
-    return HfCompatRetriever(index, parts.tokenizers, k, config.data.max_source_tokens, form, **more)
+    form, most = load_hf_format(config.model.init_from or "world"), config.data.max_source_tokens
+    return HfCompatRetriever(index, parts.tokenizers, k, most, form, **more)
 
 
 def answer_questions(
@@ -256,17 +310,27 @@ def answer_questions(
     params: dict[str, Any],
     retriever: Retriever | ClosedBook,
     questions: Sequence[Question],
+    *,
+    alternatives: bool = False,
+    one_shape: bool = False,
 ) -> tuple[Answer, ...]:
     """Answers as the configuration says, in the order of the questions.
 
     Args:
       config: final.
       parts: sizes and tokenizers.
-      params: the trained ones, on the host.
+      params: the trained ones, on the host, or on the devices as `evaluation_layout` places them.
       retriever: over the layout that `evaluation_layout` gives.
       questions: with their texts.
+      alternatives: with all answers that the beams found, and not the best alone.
+      one_shape: see `rag_jax.rag.answer.answer`.
     """
-    layout = evaluation_layout(config)
+    layout, beams = evaluation_layout(config), config.eval.beams
+    options = DecodeOptions(
+        max_new_tokens=config.data.max_target_tokens,
+        num_beams=beams,
+        num_return_sequences=beams if alternatives else 1,
+    )
     return tuple(
         answer(
             layout.place(params),
@@ -277,14 +341,16 @@ def answer_questions(
             variant=config.variant,
             batch_size=config.eval.batch_size,
             max_source=config.data.max_source_tokens,
-            options=DecodeOptions(max_new_tokens=config.data.max_target_tokens, num_beams=config.eval.beams),
+            options=options,
             fast=config.eval.decoding == "fast",
+            labels=config.data.labels,
             seed=config.seed,
             layout=layout,
+            one_shape=one_shape,
         )
     )
 
 
-def evaluation_layout(config: Config, devices: Sequence[jax.Device] | None = None) -> Layout:
+def evaluation_layout(config: Config, devices: Sequence[jax.Device] | int | None = None) -> Layout:
     """As `make_layout`, but parameters are whole: fetching them layer by layer for every token would take longest."""
     return make_layout(config, "replicated", devices)

@@ -87,6 +87,8 @@ class Batch:
         decoding.
       scores: float32 [B,K], given logits of p(z|x), BM25's; None: q.d of `question` and `vectors`.
       slots: int32 [G,P,W], how sources share the encoder's rows, see `rag_jax.models.packing`; None: a row each.
+      encoder_passages: int32 [B,K,P'], the passages for the passage encoder, where it is trained: their scores are then
+        those of the vectors that it gives them now, and not of `vectors`. Else None.
       null_document: whether the last place is the null document, an empty passage whose score is learned.
     """
 
@@ -99,6 +101,7 @@ class Batch:
     weight: Any = None
     scores: Any = None
     slots: Any = None
+    encoder_passages: Any = None
     null_document: bool = flax.struct.field(pytree_node=False, default=False)
 
 

@@ -134,6 +134,20 @@ def test_a_main_needs_three_lines(experiment, tmp_path):
     assert (bad.returncode, bad.stderr.strip()) == (2, "error: config.kk: no such field; did you mean config.k?")
 
 
+def test_metrics_are_chosen_by_name(experiment, capsys):
+    config, _ = from_command_line(experiment, "--config.eval.metrics=rouge_l,bleu1")
+    assert config.eval.metrics == ("rouge_l", "bleu1")
+    config, _ = from_command_line(experiment, "--config.data.regex_answers", "--config.eval.metrics=em,regex")
+    assert config.data.regex_answers
+    text = complaint(capsys, experiment, "--config.eval.metrics=em,rouge")
+    known = "em, f1, regex, bleu1, qbleu1, rouge_l, accuracy, distinct_trigrams"
+    assert f"config.eval.metrics: 'rouge' is not one of {known}; did you mean 'rouge_l'?" in text
+    assert "regex takes answers that are regexes" in complaint(capsys, experiment, "--config.eval.metrics=regex")
+    text = complaint(capsys, experiment, "--config.data.regex_answers")
+    assert "config.eval.metrics: f1 of answers that are regexes" in text
+    assert "take some of em, regex, distinct_trigrams" in text
+
+
 def test_misspelt_field_names_the_nearest():
     with pytest.raises(ConfigError, match=r"^config.optimzer: no such field; did you mean config.optimizer\?$"):
         from_dict({"optimzer": {"learning_rate": 1e-5}})
@@ -291,3 +305,16 @@ def test_parse_arg_is_typed_and_strict():
     ]:
         with pytest.raises(ConfigError, match=message):
             parse_arg(wrong)
+
+
+def test_labels_are_two_words_or_more_found_without_a_search():
+    final = finalise(update(Config(), {"data.labels": ("yes", "no")}))
+    assert final.data.max_target_tokens == 1  # a label's one token
+    assert finalise(final) == final
+    for values, message in [
+        ({"data.labels": ("yes",)}, r"config\.data\.labels: yes: give two words or more, each once"),
+        ({"data.labels": ("yes", "no", "yes")}, r"config\.data\.labels: yes, no, yes: give two"),
+        ({"data.labels": ("yes", "no"), "eval.beams": 4}, r"config\.eval\.beams: the likeliest of .* needs no search"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            finalise(update(Config(), values))

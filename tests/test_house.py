@@ -34,8 +34,10 @@ MAY_IMPORT = {
     "rag_jax.training": (*LIBRARY, "rag_jax.experiment"),
     "rag_jax.evaluation": (*LIBRARY, "rag_jax.experiment"),
     "rag_jax.fit": (*LIBRARY, "rag_jax.tpu", "rag_jax.experiment", "rag_jax.training"),
+    "rag_jax.api": (*LIBRARY, "rag_jax.experiment", "rag_jax.training"),
     "rag_jax.commands": (
         *LIBRARY,
+        "rag_jax.api",
         "rag_jax.flags",
         "rag_jax.tpu",
         "rag_jax.fit",
@@ -48,6 +50,8 @@ MAY_IMPORT = {
     "eval": EXPERIMENT,
     "configs": ("rag_jax.config",),
 }
+# Names the public names of all rooms; nobody imports from it.
+DOOR = "rag_jax/__init__.py"
 OURS = {"rag_jax", "configs", "train", "eval", "tests", "benchmarks"}
 
 # Reading a file must never run code that the file holds.
@@ -126,14 +130,15 @@ def imports_flow_one_way(path: str, text: str) -> list[str]:
     return [
         f"{path}:{line}: {module_name(path)} may not import {name}"
         for line, name in imports(path, text)
-        if name.split(".")[0] in OURS
+        if path != DOOR
+        and name.split(".")[0] in OURS
         and not (room and room_of(name) == room)
         and not any(lies_under(name, other) for other in allowed)
     ]
 
 
 def every_module_has_a_row(path: str, text: str) -> list[str]:
-    known = room_of(module_name(path)) or path == "rag_jax/__init__.py"
+    known = room_of(module_name(path)) or path == DOOR
     return [] if known else [f"{path}: no row of MAY_IMPORT says what it may import"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from rag_jax.index import Index, fingerprint
+from rag_jax.index import Index, embed, fingerprint
 from rag_jax.models.weights import SHIPPED
 from rag_jax.rag.model import architecture, check_tokenizers, load_tokenizers, load_weights, weights_directory
 from rag_jax.rag.retrieve import embed_passages, encode
@@ -67,10 +67,12 @@ def tower_of(index: Index, weights: str | None, batch_size: int = 128) -> Passag
     return passage_tower(str(name), int(made_with.get("max_passage_tokens", MAX_PASSAGE)), batch_size)
 
 
-def embed_questions(weights: str, texts: Sequence[str]) -> Float[np.ndarray, "B D"]:
-    """Vectors of questions by the question encoder of some weights."""
+def embed_questions(weights: str, texts: Sequence[str], batch_size: int = 128) -> Float[np.ndarray, "B D"]:
+    """Vectors of questions by the question encoder of some weights, so many questions at a time."""
     config, params, tokenizers = _tower(weights, "question_encoder", MAX_PASSAGE)
-    return np.asarray(encode(config, params, tokenizers.questions(texts)))
+    rows = tokenizers.questions(texts)
+    encode_rows = functools.partial(encode, config, params)
+    return embed(encode_rows, rows, pad_id=config.pad_id, batch_size=min(batch_size, len(texts)))
 
 
 def _tower(weights: str, part: str, max_passage: int) -> tuple[Any, Any, Any]:

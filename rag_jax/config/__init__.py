@@ -13,7 +13,9 @@ The flags themselves are `rag_jax.flags`.
 """
 
 from rag_jax.config.arguments import parse_arg
+from rag_jax.config.paper import wikipedia_bart_large
 from rag_jax.config.schema import FIELDS, LEAVES, Config, ConfigError, unknown_field
+from rag_jax.config.sweep import SweepRun, override_flags, sweep_runs
 from rag_jax.config.values import as_evaluated, finalise, from_dict, from_json, get, has_towers, to_json, update
 
 __all__ = [
@@ -21,14 +23,18 @@ __all__ = [
     "LEAVES",
     "Config",
     "ConfigError",
+    "SweepRun",
     "as_evaluated",
     "finalise",
     "from_dict",
     "from_json",
     "get",
     "has_towers",
+    "override_flags",
     "parse_arg",
+    "sweep_runs",
     "to_json",
     "unknown_field",
     "update",
+    "wikipedia_bart_large",
 ]

@@ -22,6 +22,9 @@ OptionalFloat = Annotated[float | None, "float or none"]
 OPTIONAL = {OptionalInt: int, OptionalFloat: float}
 RETRIEVERS = ("dpr", "bm25", "random", "gold", "none")
 
+METRICS = ("em", "f1", "regex", "bleu1", "qbleu1", "rouge_l", "accuracy", "distinct_trigrams")
+OF_REGEXES = ("em", "regex", "distinct_trigrams")  # metrics that mean something where answers are regexes
+
 
 def _one_of(default: str, *others: str) -> Any:
     return dataclasses.field(default=default, metadata={"choices": (default, *others)})
@@ -47,8 +50,15 @@ class DataConfig(Group):
     """What to train on and how long texts may be, in tokens. Empty paths mean the data that `dataset` comes with.
 
     Attributes:
+      dataset: 'world_facts'; 'files', which are the three paths; or a set of the paper's from its authors' files:
+        natural_questions, trivia_qa, web_questions, curated_trec, ms_marco, jeopardy, fever, fever_symmetric.
+      labels: the words that stand for the classes of a set that has some (of FEVER's: supports, refutes, not enough
+        information), each one token of the generator. The answer is the likeliest of them, one token without an end
+        token (the paper's section 3.4); claims of a class for which no word is left are not read.
+      train_answers: of a question with several answers whether the 'first' is trained on, or 'each' in a pair.
       hf_compat_input: the generator reads passage, then question, joined and cut as Hugging Face's RAG does it; for its
         checkpoints, which had a max_source_tokens of 300.
+      regex_answers: the answers to evaluate on are regexes, as in CuratedTREC.
     """
 
     dataset: str = "world_facts"
@@ -60,7 +70,10 @@ class DataConfig(Group):
     max_passage_tokens: int = _within(128, 1)
     max_source_tokens: int = _within(160, 2)
     max_target_tokens: int = _within(24, 1)
+    labels: Names = ()
+    train_answers: str = _one_of("first", "each")
     hf_compat_input: bool = False
+    regex_answers: bool = False
 
 
 @dataclasses.dataclass
@@ -101,6 +114,8 @@ class IndexConfig(Group):
       recall_target: of that search on a TPU, which is approximate for speed (elsewhere it is exact); none = exact.
       over_retrieve: candidates that are scored again, as a multiple of k; 1 = none.
       remainders: beside int8 vectors keep what rounding left of them, for the scores of what was found.
+      refresh_every: steps after which the passages are embedded again by the passage encoder, which then is trained
+        too; 0 = it is frozen, and the index is made once, as in the paper.
     """
 
     backend: str = _one_of("scann", "exact", "device")
@@ -110,6 +125,7 @@ class IndexConfig(Group):
     recall_target: OptionalFloat = dataclasses.field(default=0.99, metadata={"low": 0.5, "below": 1.0})
     over_retrieve: int = _within(1, 1)
     remainders: bool = False
+    refresh_every: int = _within(0, 0)
 
 
 @dataclasses.dataclass
@@ -134,10 +150,13 @@ class TrainConfig(Group):
     Attributes:
       accumulate: parts that a batch is cut into, run one after the other for want of memory; the loss stays the
         batch's.
+      retrieval_lag: 1 = the next batch's passages are searched for while this one trains, with the question encoder
+        as it was before it; 0 = always as it is. Resumed elsewhere than at a checkpoint_every, other bits follow.
     """
 
     batch_size: int = _within(64, 1)
     accumulate: int = _within(1, 1)
+    retrieval_lag: int = _within(0, 0, 2)
     steps: int = _within(1000, 1)
     log_every: int = _within(10, 1)
     checkpoint_every: int = _within(500, 1)
@@ -150,6 +169,9 @@ class EvalConfig(Group):
 
     Attributes:
       retriever: another one than in training, see `Config`; '' = as trained.
+      metrics: of the answers, by name: em and f1 (SQuAD's; em of regexes is the regex match), regex, bleu1, qbleu1
+        (question generation), rouge_l, accuracy (labels) and distinct_trigrams. See evaluation/metrics.py. Retrieval is
+        measured always.
     """
 
     retriever: str = _one_of("", *RETRIEVERS)
@@ -158,6 +180,7 @@ class EvalConfig(Group):
     beams: int = _within(1, 1)
     batch_size: int = _within(32, 1)
     max_questions: OptionalInt = dataclasses.field(default=None, metadata={"low": 1})
+    metrics: Names = dataclasses.field(default=("em", "f1"), metadata={"choices": METRICS})
     split: str = "test"
 
 
@@ -200,11 +223,26 @@ class PretrainConfig(Group):
 
 
 @dataclasses.dataclass
+class DprConfig(Group):
+    """Contrastive training of both towers (recipe 'dpr'), on questions with passages in DPR's json or on World Facts.
+
+    Attributes:
+      hard_negatives: passages of a question in every batch that are likely to be mistaken for its own. World Facts has
+        none to give: a country's other passages are in the batch already.
+      kept_negatives: how many of a question's hard negatives a run draws from, the first in the file.
+    """
+
+    hard_negatives: int = _within(1, 0)
+    kept_negatives: int = _within(10, 1)
+
+
+@dataclasses.dataclass
 class Config(Group):
     """One experiment.
 
     Attributes:
-      recipe: what train.py runs: 'rag' trains a RAG, 'world_pretrain' makes the tiny model that it starts from.
+      recipe: what train.py runs: 'rag' trains a RAG, 'dpr' trains its retriever alone, 'world_pretrain' makes the tiny
+        model that both start from.
       variant: which marginal of the paper, RAG-Sequence or RAG-Token; or 'fid', Fusion-in-Decoder (Izacard and Grave,
         2021), where one decoder looks at all passages: without a marginal no gradient reaches the question encoder,
         which is frozen then.
@@ -220,7 +258,7 @@ class Config(Group):
         of paths.
     """
 
-    recipe: str = _one_of("rag", "world_pretrain")
+    recipe: str = _one_of("rag", "dpr", "world_pretrain")
     variant: str = _one_of("sequence", "token", "fid")
     retriever: str = _one_of(*RETRIEVERS)
     null_document: str = _one_of("none", "embedding", "bias", "mlp")
@@ -233,6 +271,7 @@ class Config(Group):
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     sharding: ShardingConfig = dataclasses.field(default_factory=ShardingConfig)
+    dpr: DprConfig = dataclasses.field(default_factory=DprConfig)
     pretrain: PretrainConfig = dataclasses.field(default_factory=PretrainConfig)
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
 

@@ -11,6 +11,7 @@ from typing import Any
 from rag_jax.config.schema import (
     FIELDS,
     LEAVES,
+    OF_REGEXES,
     OPTIONAL,
     Config,
     ConfigError,
@@ -73,10 +74,12 @@ def _check(config: Config) -> None:
         value, meta = get(config, path), FIELDS[path].metadata
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"config.{path}: {value} is not a finite number")
-        if "choices" in meta and value not in meta["choices"]:
-            nearest = difflib.get_close_matches(value, meta["choices"], 1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise ConfigError(f"config.{path}: {value!r} is not one of {', '.join(meta['choices'])}{hint}")
+        words = value if isinstance(value, tuple) else (value,)
+        for word in words if "choices" in meta else ():
+            if word not in meta["choices"]:
+                nearest = difflib.get_close_matches(word, meta["choices"], 1)
+                hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+                raise ConfigError(f"config.{path}: {word!r} is not one of {', '.join(meta['choices'])}{hint}")
         below = meta.get("below", math.inf)
         if "low" in meta and value is not None and not meta["low"] <= value < below:
             bound = f" and less than {below}" if below < math.inf else ""
@@ -87,6 +90,19 @@ def _check(config: Config) -> None:
         except re.error as error:
             raise ConfigError(f"config.freeze: {pattern!r} is neither a name nor a regex: {error}") from None
     _check_retrieval(config)
+    if config.index.refresh_every:
+        _check_refresh(config)
+    if config.train.retrieval_lag and (config.index.in_step or config.index.refresh_every):
+        raise ConfigError("config.train.retrieval_lag: only the host's search can lag, in an index that stays as it is")
+    if config.recipe == "dpr":
+        _check_dpr(config)
+    if "regex" in config.eval.metrics and not config.data.regex_answers:
+        raise ConfigError("config.eval.metrics: regex takes answers that are regexes, config.data.regex_answers=true")
+    words = [name for name in config.eval.metrics if name not in OF_REGEXES]
+    if config.data.regex_answers and words:
+        what = f"{', '.join(words)} of answers that are regexes (config.data.regex_answers) would mean nothing"
+        raise ConfigError(f"config.eval.metrics: {what}; take some of {', '.join(OF_REGEXES)}")
+    _check_labels(config)
     size, parts = config.train.batch_size, config.train.accumulate
     if size % parts:
         raise ConfigError(f"config.train.accumulate: {parts} does not divide config.train.batch_size, {size}")
@@ -126,6 +142,42 @@ def _check_retrieval(config: Config) -> None:
         )
 
 
+def _check_refresh(config: Config) -> None:
+    """Refuses what cannot be with a passage encoder that is trained."""
+    name = "config.index.refresh_every"
+    if not has_towers(config):
+        raise ConfigError(f"{name}: passages are embedded again for a retriever of two towers; set it to 0")
+    if config.variant == "fid":
+        raise ConfigError(f"{name}: with Fusion-in-Decoder no gradient reaches the passage encoder; set it to 0")
+    if any(re.match(rf"(?:{pattern})(?:/|$)", "passage_encoder") for pattern in config.freeze):
+        raise ConfigError(f"{name}: config.freeze holds the passage encoder, whose vectors never change; set it to 0")
+    if config.index.directory:
+        raise ConfigError(
+            f"config.index.directory: with {name} the index changes with the run and lies in the run directory; "
+            "to begin with one that exists, copy it to WORKDIR/index"
+        )
+
+
+def _check_dpr(config: Config) -> None:
+    """Refuses what recipe 'dpr' cannot do."""
+    if config.data.dataset not in ("files", "world_facts"):
+        raise ConfigError(f"config.data.dataset: recipe dpr reads files or world_facts, not {config.data.dataset}")
+    if config.train.accumulate > 1:
+        raise ConfigError("config.train.accumulate: in parts a batch would have fewer negatives; recipe dpr takes 1")
+    if config.data.dataset == "world_facts" and config.dpr.hard_negatives:
+        raise ConfigError("config.dpr.hard_negatives: the batches of World Facts hold them already; set it to 0")
+    if config.index.refresh_every:
+        raise ConfigError("config.index.refresh_every: recipe dpr trains without an index; set it to 0")
+
+
+def _check_labels(config: Config) -> None:
+    labels = config.data.labels
+    if labels and (len(labels) < 2 or len(set(labels)) < len(labels)):
+        raise ConfigError(f"config.data.labels: {', '.join(labels)}: give two words or more, each once")
+    if labels and config.eval.beams > 1:
+        raise ConfigError("config.eval.beams: the likeliest of config.data.labels needs no search; leave it 1")
+
+
 def has_towers(config: Config) -> bool:
     """Whether passages are found by vectors, which takes the retriever's two encoders."""
     return config.retriever == "dpr"
@@ -134,8 +186,9 @@ def has_towers(config: Config) -> bool:
 def finalise(config: Config) -> Config:
     """Validates, derives and freezes; the argument is left as it was, and a final configuration comes back equal.
 
-    Derived: `eval.retriever` and `eval.k` (as trained); in closed book k is 1; Fusion-in-Decoder freezes the question
-    encoder; where none is trained there is no `retriever_learning_rate`.
+    Derived: `eval.retriever` and `eval.k` (as trained); with `data.labels` `data.max_target_tokens` is 1, a label's
+    token; in closed book k is 1; Fusion-in-Decoder freezes the question encoder; where none is trained there is no
+    `retriever_learning_rate`.
 
     Raises:
       ConfigError: an ill-typed value, one out of range, or two that contradict each other.
@@ -152,6 +205,8 @@ def finalise(config: Config) -> Config:
     if config.variant == "fid" or not has_towers(config):
         config.optimizer.retriever_learning_rate = None
     config.eval.k = config.eval.k or config.k
+    if config.data.labels:
+        config.data.max_target_tokens = 1
     for group in (*vars(config).values(), config):
         if isinstance(group, Group):
             object.__setattr__(group, "_frozen", True)
@@ -167,7 +222,7 @@ def as_evaluated(config: Config) -> Config:
     changed, asked = from_dict(dataclasses.asdict(config)), config.eval.retriever
     changed.retriever = asked
     if asked != "dpr":
-        changed.index.in_step = False
+        changed.index.in_step, changed.index.refresh_every = False, 0
     if asked == "none":
         changed.null_document = "none"
     if changed.index.directory and asked != config.retriever and "bm25" in (asked, config.retriever):

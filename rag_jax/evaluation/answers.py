@@ -1,4 +1,4 @@
-"""HOST. Exact match and F1 of answers, by the rules that the published numbers are made with.
+"""HOST. Exact match, regex match and F1 of answers, by the rules that the published numbers are made with.
 
 The normalisation is SQuAD's (Rajpurkar et al. 2016), which DPR and RAG took over unchanged: lower case, no punctuation,
 no articles, single spaces, in this order. Two corners of it are kept as published, so that numbers compare: only ASCII
@@ -12,7 +12,6 @@ import collections
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from rag_jax.types import Question
 
@@ -20,34 +19,31 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
-class Score(NamedTuple):
-    """One question's exact match and F1, both from 0 to 1."""
-
-    exact_match: float
-    f1: float
-
-
 def normalise(text: str) -> str:
     """'The  U.S.A.!' -> 'usa'; see the module's docstring for the rule."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def exact_match(prediction: str, answers: Sequence[str], regex: bool = False) -> bool:
-    """Whether the prediction is one of the answers.
+def exact_match(prediction: str, answers: Sequence[str]) -> bool:
+    """Whether the prediction is any of the answers, both sides normalised.
 
-    Args:
-      prediction: what was generated.
-      answers: the accepted answers; any of them counts.
-      regex: the answers are regexes, as in CuratedTREC: each has to match from the start of the prediction as written,
-        case ignored (DrQA's rule). Else both sides are normalised and compared.
+    Raises:
+      ValueError: no answers.
+    """
+    _need_answers(answers)
+    return normalise(prediction) in {normalise(answer) for answer in answers}
+
+
+def regex_match(prediction: str, answers: Sequence[str]) -> bool:
+    """Whether any of the answers, which are regexes as in CuratedTREC, matches the prediction (DrQA's rule).
+
+    A match begins where the prediction as written begins, and need not reach its end; case is ignored.
 
     Raises:
       ValueError: no answers, or an answer that is no regex.
     """
     _need_answers(answers)
-    if regex:
-        return any(compile_answer(answer).match(prediction) is not None for answer in answers)
-    return normalise(prediction) in {normalise(answer) for answer in answers}
+    return any(compile_answer(answer).match(prediction) is not None for answer in answers)
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
@@ -69,35 +65,6 @@ def compile_answer(answer: str) -> re.Pattern[str]:
         return re.compile(answer, re.IGNORECASE | re.MULTILINE)
     except re.error as error:
         raise ValueError(f"answer {answer!r} is no regex: {error}") from None
-
-
-def score_each(predictions: Mapping[str, str], questions: Iterable[Question], regex: bool = False) -> dict[str, Score]:
-    """Question id -> `Score`, in the order of the questions; with `regex` both numbers are the exact match.
-
-    Raises:
-      ValueError: ids of `predictions` and `questions` that differ, ids given twice, or a question without answers.
-    """
-    by_id = match_ids(predictions, questions, "prediction")
-    found = {}
-    for id_, question in by_id.items():
-        if not question.answers:
-            raise ValueError(f"question {id_!r} has no reference answers")
-        matched = float(exact_match(predictions[id_], question.answers, regex))
-        found[id_] = Score(matched, matched if regex else f1(predictions[id_], question.answers))
-    return found
-
-
-def score(predictions: Mapping[str, str], questions: Iterable[Question], regex: bool = False) -> dict[str, float]:
-    """{'exact_match', 'f1': means over the questions, from 0 to 1 (not percent), 'questions': how many}.
-
-    Raises:
-      ValueError: as `score_each`, or no questions at all.
-    """
-    scores = list(score_each(predictions, questions, regex).values())
-    if not scores:
-        raise ValueError("no questions to score")
-    means = {name: sum(getattr(one, name) for one in scores) / len(scores) for name in Score._fields}
-    return means | {"questions": len(scores)}
 
 
 def match_ids(given: Mapping[str, object], questions: Iterable[Question], what: str) -> dict[str, Question]:

@@ -8,7 +8,7 @@ import pathlib
 from typing import Any
 
 from rag_jax.config import Config
-from rag_jax.evaluation.answers import score
+from rag_jax.evaluation.metrics import score
 from rag_jax.experiment import Parts, answer_questions, evaluation_layout, passage_index, retriever_over
 from rag_jax.text.datasets import Collection
 from rag_jax.text.world_facts import EDITIONS, leader_questions, world_passages
@@ -39,5 +39,6 @@ def hot_swap(
         retriever = retriever_over(config, swapped, index, config.eval.k, evaluation_layout(config))
         answers = answer_questions(config, parts, params, retriever, questions)
         predictions = {q.id: a.text for q, a in zip(questions, answers, strict=True)}
-        table[f"{edition}_index"] = {f"{e}_leaders": score(predictions, truths[e])["exact_match"] for e in EDITIONS}
+        matched = {e: score(predictions, truths[e], ("em",)).overall["em"] for e in EDITIONS}
+        table[f"{edition}_index"] = {f"{e}_leaders": share for e, share in matched.items()}
     return table | {"questions": len(truths[EDITIONS[0]])}

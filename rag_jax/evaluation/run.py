@@ -6,96 +6,95 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rag_jax.config import Config, as_evaluated, finalise, from_json
-from rag_jax.evaluation.answers import exact_match, score
+from rag_jax.evaluation.figures import figures_of
 from rag_jax.evaluation.hot_swap import hot_swap
-from rag_jax.evaluation.report import print_answers, print_hot_swap, print_results
-from rag_jax.evaluation.retrieval import answer_recall, gold_recall, has_answer
-from rag_jax.experiment import Parts, answer_questions, evaluation_layout, load_parts, make_retriever
+from rag_jax.evaluation.over_k import figures_over_k
+from rag_jax.evaluation.pages import gold_pages
+from rag_jax.evaluation.report.page import render
+from rag_jax.evaluation.report.runs_page import ReportedRun, runs_page
+from rag_jax.evaluation.tables import print_answers, print_hot_swap, print_results
+from rag_jax.experiment import (
+    Parts,
+    answer_questions,
+    evaluation_layout,
+    load_parts,
+    make_retriever,
+    trained_parts,
+)
 from rag_jax.sharding import is_first
-from rag_jax.types import NO_DOCUMENT, Answer, Passage, Question
+from rag_jax.types import Answer, Question
 
 Restore = Callable[[Config, pathlib.Path, Parts], dict[str, Any]]
-RECALL_AT = (1, 5)
 EXAMPLES = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """One evaluated run: what it was (with evaluation's retriever), what it answered, and the figures."""
+    """One evaluated run: what it was, what it answered, the figures, and the scores of each question by its id.
+
+    Attributes:
+      config: with evaluation's retriever.
+      figures: those of `figures_of`, and the tables of `figures_over_k`.
+    """
 
     config: Config
     parts: Parts
     params: dict[str, Any]
     questions: tuple[Question, ...]
     answers: tuple[Answer, ...]
-    figures: dict[str, float]
+    figures: dict[str, Any]
+    scores: dict[str, dict[str, float | None]]
 
 
-def figures_of(questions: Sequence[Question], answers: Sequence[Answer], k: int) -> dict[str, float]:
-    """All figures of a set of answers, shares from 0 to 1.
-
-    Args:
-      questions: with reference answers.
-      answers: in the same order.
-      k: passages a question; 0 for closed book, which has no retrieval figures.
-
-    Returns:
-      em, f1, questions; and with retrieval recall_at_{1,5,k} (an answer stands in one of the first passages),
-      gold_recall_at_{1,5,k} where gold passages are known, and right_without_support: of the right answers, the share
-      that stands in no retrieved passage.
-    """
-    predictions = {q.id: a.text for q, a in zip(questions, answers, strict=True)}
-    scored = score(predictions, questions)
-    figures = {"em": scored["exact_match"], "f1": scored["f1"], "questions": len(questions)}
-    if not k:
-        return figures
-    ranked = {q.id: found_passages(a) for q, a in zip(questions, answers, strict=True)}
-    found = min(k, max(len(passages) for passages in ranked.values()))
-    ks = sorted({at for at in (*RECALL_AT, found) if at <= found})
-    figures |= {f"recall_at_{at}": share for at, share in answer_recall(ranked, questions, ks).items()}
-    with_gold = [q for q in questions if q.positive_ids]
-    if with_gold:
-        ids = {q.id: [passage.id for passage in ranked[q.id]] for q in with_gold}
-        figures |= {f"gold_recall_at_{at}": share for at, share in gold_recall(ids, with_gold, ks).items()}
-    right = [q for q in questions if exact_match(predictions[q.id], q.answers)]
-    alone = [q for q in right if not any(has_answer(passage.text, q.answers) for passage in ranked[q.id])]
-    return figures | {"right_without_support": len(alone) / len(right) if right else 0.0}
-
-
-def found_passages(answer: Answer) -> list[Passage]:
-    """What was retrieved, best first; the null document is not retrieved."""
-    return [source.passage for source in answer.sources if source.passage != NO_DOCUMENT]
-
-
-def evaluate(config: Config, workdir: str | os.PathLike[str], restore: Restore) -> Evaluated:
+def evaluate(
+    config: Config,
+    workdir: str | os.PathLike[str],
+    restore: Restore,
+    *,
+    ks: Sequence[int] = (),
+    decodings: Sequence[str] = (),
+) -> Evaluated:
     """Answers the evaluation questions of one run.
 
     Args:
       config: the run's, final.
       workdir: the run's directory.
       restore: gives the trained parameters (evaluation does not know training).
+      ks, decodings: further settings to answer with, see `figures_over_k`.
 
     Raises:
       FileNotFoundError: no checkpoint.
-      ValueError: no questions to evaluate on.
+      ValueError: no questions to evaluate on, or a run of another recipe than 'rag'.
     """
+    if config.recipe != "rag":
+        raise ValueError(f"{workdir}: a run of recipe {config.recipe} answers no questions; see its metrics.jsonl")
     parts = load_parts(config)
     questions = spread(parts.collection.evaluation, config.eval.max_questions)
     if not questions:
         raise ValueError("no questions to evaluate on: give config.data.eval_questions_path")
-    params = restore(config, pathlib.Path(workdir), parts)
+    parts, params = trained_parts(parts, restore(config, pathlib.Path(workdir), parts))
     asked = as_evaluated(config)
     if asked.retriever != config.retriever:
-        parts = load_parts(asked)
+        parts = load_parts(asked, parts.collection)
         params = parts.params | params  # what training had no use for is as it was before
-    retriever = make_retriever(asked, parts, workdir, asked.eval.k, evaluation_layout(asked), questions)
+    retriever = make_retriever(asked, parts, workdir, asked.eval.k, evaluation_layout(asked), questions=questions)
     answers = answer_questions(asked, parts, params, retriever, questions)
     k = 0 if asked.retriever == "none" else asked.eval.k
-    return Evaluated(asked, parts, params, questions, answers, figures_of(questions, answers, k))
+    gold = gold_pages(retriever.index.passages, questions) if k else None
+    of = {"metrics": asked.eval.metrics, "regex": asked.data.regex_answers, "labels": bool(asked.data.labels)}
+    of |= {"gold": gold}
+    figures, scores = figures_of(questions, answers, k, **of)
+
+    def measure(found: Sequence[Answer], k: int) -> dict[str, float]:
+        return figures_of(questions, found, k, **of).overall
+
+    run = asked, parts, params, retriever, questions, answers
+    figures |= figures_over_k(*run, measure, ks=ks, decodings=decodings)
+    return Evaluated(asked, parts, params, questions, answers, figures, scores)
 
 
 def spread(questions: Sequence[Question], most: int | None) -> tuple[Question, ...]:
@@ -123,30 +122,39 @@ def find_runs(workdir: str | os.PathLike[str]) -> list[pathlib.Path]:
 
 
 def evaluate_runs(
-    workdir: str | os.PathLike[str], restore: Restore, settings: Callable[[Config], Config] = lambda config: config
+    workdir: str | os.PathLike[str],
+    restore: Restore,
+    settings: Callable[[Config], Config] = lambda config: config,
+    *,
+    ks: Sequence[int] = (),
+    decodings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluates every run of a directory: tables, `metrics.json`, and each run's `predictions.jsonl`.
+    """Evaluates every run of a directory: tables, `metrics.json`, `report.html`.
 
-    The hot swap is measured where a run of RAG-Sequence was trained on World Facts. Of several processes each decodes
-    its part of every batch, and the first writes.
+    Each run's own directory gets its `predictions.jsonl` and a `metrics.json` with its figures alone, as soon as they
+    are known. The hot swap is measured where a run of RAG-Sequence was trained on World Facts. Of several processes
+    each decodes its part of every batch, and the first writes.
 
     Args:
       workdir: a run, or a directory of runs.
       restore: gives a run's trained parameters.
       settings: changes a run's configuration before it is evaluated.
+      ks, decodings: further settings to answer with, see `figures_over_k`.
     """
     workdir = pathlib.Path(workdir)
-    results: dict[str, Any] = {}
+    reported: list[ReportedRun] = []
     swapped = None
     for run in find_runs(workdir):
         config = finalise(settings(from_json((run / "config.json").read_text("utf-8"))))
-        done = evaluate(config, run, restore)
-        results[run.name] = done.figures
+        done = evaluate(config, run, restore, ks=ks, decodings=decodings)
+        reported.append(ReportedRun(run.absolute().name, config, done.questions, done.answers, done.figures))
         if is_first():
-            write_predictions(run / "predictions.jsonl", done.questions, done.answers)
+            write_predictions(run / "predictions.jsonl", done.questions, done.answers, done.scores)
+            write_json(run / "metrics.json", {reported[-1].name: done.figures})
         asked = done.config
         if asked.data.dataset == "world_facts" and asked.retriever == "dpr" and asked.variant == "sequence":
             swapped = done
+    results: dict[str, Any] = {run.name: run.figures for run in reported}
     if is_first():
         print_results(results)
     if swapped is not None:
@@ -156,11 +164,18 @@ def evaluate_runs(
             print_hot_swap(results["hot_swap"])
             print_answers(swapped.questions, swapped.answers, EXAMPLES)
         write_json(workdir / "metrics.json", results)
+        page = runs_page(workdir.absolute().name, reported, results.get("hot_swap"))
+        write_text(workdir / "report.html", render(page))
     return results
 
 
-def write_predictions(path: pathlib.Path, questions: Sequence[Question], answers: Sequence[Answer]) -> None:
-    """One JSON object a question: id, text, prediction, logprob, references, and the passages."""
+def write_predictions(
+    path: pathlib.Path,
+    questions: Sequence[Question],
+    answers: Sequence[Answer],
+    scores: Mapping[str, Mapping[str, float | None]],
+) -> None:
+    """One JSON object a question: id, text, prediction, logprob, references, scores, and the passages."""
     lines = [
         json.dumps(
             {
@@ -169,6 +184,7 @@ def write_predictions(path: pathlib.Path, questions: Sequence[Question], answers
                 "prediction": a.text,
                 "logprob": a.logprob,
                 "answers": list(q.answers),
+                "scores": scores[q.id],
                 "passages": [{"id": s.passage.id, "prior": s.prior, "posterior": s.posterior} for s in a.sources],
             }
         )

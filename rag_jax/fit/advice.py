@@ -97,7 +97,9 @@ def _state_cut(plan: Plan, memory: Memory) -> list[Change]:
     layout = dataclasses.replace(plan.layout, rules=state_rules("fsdp", "sharded"))
     state, frozen = state_shapes(plan, layout)
     after = dataclasses.replace(
-        memory, parameters=bytes_on_a_chip((state.trainable, frozen)), optimizer=bytes_on_a_chip(state.optimizer)
+        memory,
+        parameters=bytes_on_a_chip((state.trainable, state.index_encoder, frozen)),
+        optimizer=bytes_on_a_chip(state.optimizer),
     )
     return [("sharding.params=fsdp", after)]
 
@@ -214,7 +216,7 @@ def _together(plan: Plan, memory: Memory) -> list[Advice]:
 def advise_decoding(plan: Plan, peak: float) -> tuple[Advice, ...]:
     """Smaller batches of questions, or fewer passages, for a decoding that needs `peak` bytes, if that is too much."""
     layout, e, capacity = plan.evaluation, plan.config.eval, plan.chip.usable_bytes
-    lying = (layout.abstract(params_shapes(plan)), resident_shapes(plan, layout, e.k))
+    lying = (layout.abstract(params_shapes(plan, training=False)), resident_shapes(plan, layout, e.k))
     fixed = bytes_on_a_chip(lying)
     made, room = peak - fixed, capacity - fixed
     if peak <= capacity or room <= 0:

@@ -5,6 +5,7 @@ Utilisation is measured by these and not by what a compiled program does: recomp
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +16,8 @@ import jax.numpy as jnp
 from rag_jax.fit.plan import Plan, batch_shapes, params_shapes, source_width
 from rag_jax.models.bert import Bert
 from rag_jax.rag.loss import rag_sums
-from rag_jax.training.loop import rules_and_optimizer
 from rag_jax.training.optimizer import partition
+from rag_jax.training.steps import rules_and_optimizer
 
 
 def forward_flops(function: Callable[..., Any], *shapes: Any) -> float:
@@ -57,16 +58,16 @@ def model_flops(plan: Plan) -> float:
 
     # The loss's gradient goes through both networks as far as something in them is trained.
     trained = partition(params, rules_and_optimizer(c)[0])[0]
-    total = forward_flops(forward, params, filled)
-    encoder = 0.0
-    if "question_encoder" in params:
-        tower = Bert(plan.arch.question_encoder)
-        encoder = forward_flops(
-            lambda params, ids: tower.apply({"params": params}, ids), params["question_encoder"], filled.question
-        )
-    generator = total - encoder
-    passes = {name: 3 if trained.get(name) else 1 for name in ("question_encoder", "generator")}
-    return passes["generator"] * generator + passes["question_encoder"] * encoder
+
+    def encode(tower: Bert, params: Any, ids: Any) -> Any:
+        return tower.apply({"params": params}, ids.reshape(-1, ids.shape[-1]))
+
+    flops = {"generator": forward_flops(forward, params, filled)}
+    for name, ids in (("question_encoder", filled.question), ("passage_encoder", filled.encoder_passages)):
+        if name in params:
+            flops[name] = forward_flops(functools.partial(encode, Bert(getattr(plan.arch, name))), params[name], ids)
+            flops["generator"] -= flops[name]
+    return sum(count * (3 if trained.get(name) else 1) for name, count in flops.items())
 
 
 def _with_passages(plan: Plan, batch: Any) -> Any:
@@ -79,8 +80,10 @@ def _with_passages(plan: Plan, batch: Any) -> Any:
     if batch.passages is not None:
         return batch
     found = batch.question.shape[0], plan.places(plan.config.k)
+    tokens = jax.ShapeDtypeStruct((*found, plan.config.data.max_passage_tokens), jnp.int32)
     return batch.replace(
-        passages=jax.ShapeDtypeStruct((*found, plan.config.data.max_passage_tokens), jnp.int32),
+        passages=tokens,
         vectors=jax.ShapeDtypeStruct((*found, plan.arch.passage_encoder.width), jnp.float32),
         valid=jax.ShapeDtypeStruct(found, bool),
+        encoder_passages=tokens if plan.config.index.refresh_every else None,
     )

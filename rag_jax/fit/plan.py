@@ -6,6 +6,7 @@ Sizes alone are read: those of presets or of a weights directory's model.json, a
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import pathlib
 from collections.abc import Sequence
@@ -26,9 +27,9 @@ from rag_jax.rag.shapes import widest_source
 from rag_jax.sharding import Layout, by_rows
 from rag_jax.tpu.chips import CHIPS, Chip
 from rag_jax.tpu.topology import devices as libtpu_devices
-from rag_jax.training.loop import check_batch, rules_and_optimizer
 from rag_jax.training.optimizer import partition
 from rag_jax.training.step import TrainState, init_state
+from rag_jax.training.steps import check_batch, rules_and_optimizer
 from rag_jax.types import Batch
 
 WIKIPEDIA = 21_015_324  # DPR's passages
@@ -41,7 +42,7 @@ class Plan:
     Attributes:
       config: final.
       topology: the slice's name.
-      devices: its chips.
+      devices: its chips, or how many there are of chips that are nowhere: for them programs can be lowered.
       chip: their figures.
       arch: sizes of the networks.
       names: those that are used.
@@ -51,7 +52,7 @@ class Plan:
 
     config: Config
     topology: str
-    devices: tuple[jax.Device, ...]
+    devices: tuple[jax.Device, ...] | int
     chip: Chip
     arch: Architecture
     names: tuple[str, ...]
@@ -61,7 +62,7 @@ class Plan:
     @property
     def chips(self) -> int:
         """How many."""
-        return len(self.devices)
+        return self.layout.mesh.size
 
     @property
     def hosts(self) -> int:
@@ -100,20 +101,23 @@ def topology_devices(topology: str) -> tuple[Chip, list[jax.Device]]:
 
 
 def make_plan(
-    config: Config, topology: str, devices: Sequence[jax.Device], chip: Chip, passages: int | None = None
+    config: Config, topology: str, devices: Sequence[jax.Device] | int, chip: Chip, passages: int | None = None
 ) -> Plan:
     """Lays a configuration out.
 
     Args:
       config: final.
       topology: the name to show.
-      devices: to compile for.
+      devices: to compile for, or a number, see `Plan`.
       chip: what to price with.
       passages: None: as the manifest of `config.index.directory` says; without one, Wikipedia's.
 
     Raises:
-      FileNotFoundError, ValueError: unknown sizes, or devices that cannot share a batch or a layer evenly.
+      FileNotFoundError, ValueError: unknown sizes, devices that cannot share a batch or a layer evenly, or another
+        recipe than 'rag'.
     """
+    if config.recipe != "rag":
+        raise ValueError(f"config.recipe: what is planned is the training of a RAG, not {config.recipe}")
     arch, names = sizes(config)
     layout = make_layout(config, devices=devices)
     check_batch(config, layout)
@@ -121,25 +125,35 @@ def make_plan(
         directory = pathlib.Path(config.index.directory)
         there = config.index.directory and (directory / MANIFEST).is_file()
         passages = read_manifest(directory).count if there else WIKIPEDIA
-    return Plan(config, topology, tuple(devices), chip, arch, names, layout, passages)
+    devices = devices if isinstance(devices, int) else tuple(devices)
+    return Plan(config, topology, devices, chip, arch, names, layout, passages)
 
 
-def params_shapes(plan: Plan) -> dict[str, Any]:
-    """The parameters that training starts from, as shapes: the passage encoder stays with the index."""
-    shapes = jax.eval_shape(lambda: init_params(plan.arch, jax.random.key(0)))
-    found = {name: shapes[name] for name in plan.names if name != "passage_encoder"}
+def params_shapes(plan: Plan, training: bool = True) -> dict[str, Any]:
+    """The parameters of a step or of decoding, as shapes: the passage encoder only where a step trains it."""
+    shapes = _shapes(plan.arch)
+    trained = training and plan.config.index.refresh_every > 0
+    found = {name: shapes[name] for name in plan.names if trained or name != "passage_encoder"}
     kind, width = plan.config.null_document, plan.arch.question_encoder.width
     if kind != "none":
         found["null_document"] = jax.eval_shape(lambda: init_null_document(kind, width, jax.random.key(0)))
     return found
 
 
+@functools.lru_cache
+def _shapes(arch: Architecture) -> dict[str, Any]:
+    """Of all parameters; finding them takes a second of tracing."""
+    return jax.eval_shape(lambda: init_params(arch, jax.random.key(0)))
+
+
 def state_shapes(plan: Plan, layout: Layout | None = None) -> tuple[TrainState, dict[str, Any]]:
     """The training state and the frozen parameters, as shapes that say where they lie."""
     layout = layout or plan.layout
     rules, optimizer = rules_and_optimizer(plan.config)
-    trainable, frozen = partition(params_shapes(plan), rules)
-    state = jax.eval_shape(lambda tree: init_state(tree, optimizer), trainable)
+    params = params_shapes(plan)
+    trainable, frozen = partition(params, rules)
+    encoder = params.get("passage_encoder")
+    state = jax.eval_shape(lambda *trees: init_state(trees[0], optimizer, trees[1]), trainable, encoder)
     return layout.abstract(state), layout.abstract(frozen)
 
 
@@ -178,6 +192,8 @@ def batch_shapes(plan: Plan, layout: Layout, questions: int, k: int, training: b
             valid=like(places, dtype=bool),
             scores=None if by_vectors else like(places, dtype=jnp.float32),
         )
+        if training and c.index.refresh_every:
+            batch = batch.replace(encoder_passages=like(places, d.max_passage_tokens))
     if training:
         batch = batch.replace(target=like(d.max_target_tokens), weight=like(dtype=jnp.float32))
     return batch
@@ -194,14 +210,15 @@ def index_shapes(plan: Plan, layout: Layout) -> DeviceIndex | None:
     return None
 
 
-def resident_shapes(plan: Plan, layout: Layout, k: int) -> Resident | None:
-    """What a step that retrieves reads: vectors and tokens; None for one that does not."""
+def resident_shapes(plan: Plan, layout: Layout, k: int, training: bool = False) -> Resident | None:
+    """What a step or a decoding that retrieves reads: vectors and tokens; None for one that does not."""
     if not plan.config.index.in_step:
         return None
     dtype = "uint16" if plan.arch.generator.vocab_size <= 1 << 16 else "uint32"
     longest = plan.config.data.max_passage_tokens
     tokens = abstract_rows(plan.passages, (columns(longest),), dtype, layout.several)
-    return Resident(index_shapes(plan, layout), tokens, k, longest)
+    again = tokens if training and plan.config.index.refresh_every else None
+    return Resident(index_shapes(plan, layout), tokens, k, longest, again)
 
 
 def bytes_on_a_chip(tree: Any) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +31,25 @@ from rag_jax.rag.rules import DecodeOptions
 from rag_jax.tpu.hlo import read_program
 from rag_jax.tpu.loops import loops
 from rag_jax.tpu.price import Cost, price
-from rag_jax.training.loop import rules_and_optimizer
 from rag_jax.training.step import make_train_step
+from rag_jax.training.steps import rules_and_optimizer
 from rag_jax.types import Batch
 
 _TOO_LARGE = re.compile(r"\(([\d.]+)([KMGT])\) exceeds available|Used ([\d.]+)([KMGT]) of")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class Call(NamedTuple):
+    """A jitted function with what it is called with: shapes in the place of arrays."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def lower(self, platform: str | None = None) -> Any:
+        """Lowers it, without compiling: for the devices of its shapes, or for a platform if their mesh is abstract."""
+        traced = self.function.trace(*self.args, **self.kwargs)
+        return traced.lower(lowering_platforms=(platform,) if platform else None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +74,11 @@ class Program:
 
 
 def train_step(plan: Plan) -> Program:
+    """The train step, compiled."""
+    return _compiled(plan, train_call(plan))
+
+
+def train_call(plan: Plan) -> Call:
     """The step of `rag_jax.training.loop`, with retrieval where the configuration has it inside."""
     c = plan.config
     state, frozen = state_shapes(plan)
@@ -75,8 +93,8 @@ def train_step(plan: Plan) -> Program:
         layout=plan.layout,
     )
     batch = batch_shapes(plan, plan.layout, c.train.batch_size, c.k, training=True)
-    resident = resident_shapes(plan, plan.layout, c.k)
-    return _compiled(plan, step, state, frozen, batch, source_width(plan), resident)
+    resident = resident_shapes(plan, plan.layout, c.k, training=True)
+    return Call(step, (state, frozen, batch, source_width(plan), resident), {})
 
 
 def retrieval(plan: Plan) -> Program | None:
@@ -88,7 +106,7 @@ def retrieval(plan: Plan) -> Program | None:
         place = SingleDeviceSharding(plan.devices[0])
         query = jax.ShapeDtypeStruct((size, plan.arch.question_encoder.width), jnp.float32, sharding=place)
         index = index_shapes(plan, plan.layout)
-        return _compiled(plan, jax.jit(device.search, static_argnames="k"), index, query, k=c.k)
+        return _compiled(plan, Call(jax.jit(device.search, static_argnames="k"), (index, query), {"k": c.k}))
     resident = resident_shapes(plan, plan.layout, c.k)
     if resident is None:
         return None
@@ -101,28 +119,35 @@ def retrieval(plan: Plan) -> Program | None:
     state, frozen = state_shapes(plan)
     encoder = (state.trainable | frozen)["question_encoder"]
     batch = batch_shapes(plan, layout, c.train.batch_size, c.k, training=False)
-    return _compiled(plan, jax.jit(run, compiler_options=layout.compiler_options), resident, encoder, batch)
+    run_jitted = jax.jit(run, compiler_options=layout.compiler_options)
+    return _compiled(plan, Call(run_jitted, (resident, encoder, batch), {}))
 
 
 def decoding(plan: Plan) -> Program:
+    """The decoding of a batch of questions, compiled."""
+    return _compiled(plan, decoding_call(plan), tokens=plan.config.data.max_target_tokens)
+
+
+def decoding_call(plan: Plan) -> Call:
     """The decoding of a batch of questions as evaluation does it, with parameters whole on every chip."""
     c, layout = plan.config, plan.evaluation
     options = DecodeOptions(max_new_tokens=c.data.max_target_tokens, num_beams=c.eval.beams)
-    return _compiled(
-        plan,
-        decode_batch,
-        layout.abstract(params_shapes(plan)),
+    inputs = (
+        layout.abstract(params_shapes(plan, training=False)),
         plan.arch,
         batch_shapes(plan, layout, decoded_questions(plan), c.eval.k, training=False),
         None,
         resident_shapes(plan, layout, c.eval.k),
-        tokens=options.max_new_tokens,
-        variant=c.variant,
-        width=source_width(plan),
-        options=options,
-        fast=c.eval.decoding == "fast",
-        layout=layout,
     )
+    how = {
+        "variant": c.variant,
+        "width": source_width(plan),
+        "options": options,
+        "fast": c.eval.decoding == "fast",
+        "labels": tuple(range(len(c.data.labels))),  # any ids: they cost the same
+        "layout": layout,
+    }
+    return Call(decode_batch, inputs, how)
 
 
 def decoded_questions(plan: Plan) -> int:
@@ -131,10 +156,10 @@ def decoded_questions(plan: Plan) -> int:
     return -(-plan.config.eval.batch_size // parts) * parts
 
 
-def _compiled(plan: Plan, function: Any, *args: Any, tokens: int = 0, **kwargs: Any) -> Program:
+def _compiled(plan: Plan, call: Call, tokens: int = 0) -> Program:
     """`tokens`: how often the loop runs that is to be priced apart; 0 = there is none."""
     start = time.monotonic()
-    lowered = function.lower(*args, **kwargs)
+    lowered = call.lower()
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:

@@ -205,12 +205,12 @@ def hopeless(plan: Plan) -> Memory | None:
 def _lying_there(plan: Plan) -> dict[str, int]:
     """Bytes of one chip that lie there all the time, without what tiles pad them with."""
     state, frozen = state_shapes(plan)
-    resident = resident_shapes(plan, plan.layout, plan.config.k)
+    resident = resident_shapes(plan, plan.layout, plan.config.k, training=True)
     return {
-        "parameters": bytes_on_a_chip((state.trainable, frozen)),
+        "parameters": bytes_on_a_chip((state.trainable, state.index_encoder, frozen)),
         "optimizer": bytes_on_a_chip(state.optimizer),
         "index": bytes_on_a_chip(index_shapes(plan, plan.layout)),
-        "tokens": bytes_on_a_chip(resident.tokens) if resident else 0,
+        "tokens": bytes_on_a_chip((resident.tokens, resident.encoder_tokens)) if resident else 0,
     }
 
 

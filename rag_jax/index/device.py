@@ -14,7 +14,7 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Array, Float, Float32, Int8, Int32
 
 from rag_jax.index.approximate import max_k_as_on_tpu
@@ -49,7 +49,7 @@ class DeviceIndex:
     scales: Any
     count: Any
     recall_target: float | None = flax.struct.field(pytree_node=False, default=None)
-    mesh: Mesh | None = flax.struct.field(pytree_node=False, default=None)
+    mesh: Mesh | AbstractMesh | None = flax.struct.field(pytree_node=False, default=None)
     axis: str = flax.struct.field(pytree_node=False, default="data")
     remainders: Any = None
     over_retrieve: int = flax.struct.field(pytree_node=False, default=1)

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Int32, Shaped
 
 from rag_jax.index import device
@@ -85,7 +85,11 @@ def device_index(
 
 
 def abstract_index(
-    count: int, dim: int, settings: DeviceSettings | None = None, mesh: Mesh | None = None, axis: str = "data"
+    count: int,
+    dim: int,
+    settings: DeviceSettings | None = None,
+    mesh: Mesh | AbstractMesh | None = None,
+    axis: str = "data",
 ) -> DeviceIndex:
     """The shapes of `device_index` for N = `count` vectors, to compile for a mesh that may not be there.
 
@@ -108,7 +112,7 @@ def abstract_index(
 
 
 def abstract_rows(
-    count: int, row: tuple[int, ...], dtype: str, mesh: Mesh | None = None, axis: str = "data"
+    count: int, row: tuple[int, ...], dtype: str, mesh: Mesh | AbstractMesh | None = None, axis: str = "data"
 ) -> jax.ShapeDtypeStruct:
     """The shape of `device_rows` for a table [count, *row]."""
     if mesh is None:

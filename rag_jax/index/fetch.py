@@ -7,14 +7,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Array, Int32, Shaped
 
 
 def fetch(
     table: Any,
     rows: Int32[Array, "B K"],
-    mesh: Mesh | None = None,
+    mesh: Mesh | AbstractMesh | None = None,
     axis: str = "data",
     read: Callable[[Any], Shaped[Array, "B K *row"]] = lambda parts: parts,
 ) -> Shaped[Array, "B K *row"]:

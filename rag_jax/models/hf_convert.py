@@ -214,7 +214,8 @@ def read_bundle(
 
     Args:
       source: a DPR encoder is the tower that its class names, a plain BERT is both towers.
-      question_encoder, passage_encoder, generator: checkpoints that take the place of a part, or add it.
+      question_encoder, passage_encoder, generator: checkpoints, or weights directories with this part, that take the
+        place of a part or add it.
       variant: what the caller is about to compute, or how parts without a variant were trained.
       force: take weights that were trained as the other variant.
 
@@ -229,12 +230,18 @@ def read_bundle(
     else:
         bundle = _read_hugging_face(source, variant, force)
     parts = dict(bundle.parts)
-    for name, place in (("question_encoder", question_encoder), ("passage_encoder", passage_encoder)):
+    for name, place in zip(PARTS, (question_encoder, passage_encoder, generator), strict=True):
         if place is not None:
-            parts[name] = Part(*load_bert(place), _tokenizer(pathlib.Path(place)))
-    if generator is not None:
-        parts["generator"] = Part(*load_bart(generator), _tokenizer(pathlib.Path(generator)))
+            parts[name] = _read_part(name, pathlib.Path(place))
     return Bundle(parts, variant or bundle.variant, bundle.rag)
+
+
+def _read_part(name: str, directory: pathlib.Path) -> Part:
+    """One part from a checkpoint of its kind or from a weights directory."""
+    if not (directory / "model.json").is_file():
+        load = load_bart if name == "generator" else load_bert
+        return Part(*load(directory), _tokenizer(directory))
+    return _wanted(read_weights(directory), name, f"{directory}: this place")
 
 
 def _wanted(bundle: Bundle, name: str, target: str) -> Part:

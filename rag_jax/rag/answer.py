@@ -8,9 +8,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 from rag_jax.rag.decode import Decoded, decode_sequence, decode_together, decode_token
 from rag_jax.rag.device_retrieve import Resident, retrieve
+from rag_jax.rag.labels import decode_labels
 from rag_jax.rag.loss import batch_prior, batch_source
 from rag_jax.rag.model import Architecture
 from rag_jax.rag.retrieve import ClosedBook, Retriever, make_batch
@@ -21,7 +23,7 @@ from rag_jax.text.tokens import Tokenizers, trim
 from rag_jax.types import NO_DOCUMENT, Alternative, Answer, Batch, Passage, Source
 
 
-@functools.partial(jax.jit, static_argnames=("arch", "variant", "width", "options", "fast", "layout"))
+@functools.partial(jax.jit, static_argnames=("arch", "variant", "width", "options", "fast", "labels", "layout"))
 def decode_batch(
     params: Any,
     arch: Architecture,
@@ -33,12 +35,13 @@ def decode_batch(
     width: int,
     options: DecodeOptions,
     fast: bool = False,
+    labels: tuple[int, ...] = (),
     layout: Layout = ONE_DEVICE,
 ) -> tuple[jax.Array | None, jax.Array, Decoded]:
     """The prior [B,K] as log-probabilities and the decoded answers of one batch. One program for each bucket.
 
     With `resident` the passages are found here, and their rows [B,K] come first; else None does. Over a mesh every
-    device decodes its own rows of the batch.
+    device decodes its own rows of the batch. With `labels`, token ids, an answer is one of these.
     """
     with layout.rows_stay():
         params = layout.ready(params)
@@ -47,8 +50,13 @@ def decode_batch(
             batch, rows = retrieve(resident, arch, params["question_encoder"], batch)
         prior = batch_prior(params, arch, batch)
         source, mask = batch_source(arch, batch, width)
-        if variant == "fid":
+        together = variant == "fid"
+        if together:
             mask &= batch.valid[..., None]
+        if labels:
+            inputs = (params["generator"], arch.generator, source, mask, prior, labels)
+            return rows, prior, decode_labels(*inputs, slots=batch.slots, together=together)
+        if together:
             inputs = (params["generator"], arch.generator, source, mask, options, key)
             return rows, prior, decode_together(*inputs, slots=batch.slots)
         inputs = (params["generator"], arch.generator, source, mask, prior, options, key)
@@ -69,8 +77,10 @@ def answer(
     max_source: int = 160,
     options: DecodeOptions | None = None,
     fast: bool = False,
+    labels: Sequence[str] = (),
     seed: int = 0,
     layout: Layout = ONE_DEVICE,
+    one_shape: bool = False,
 ) -> Iterator[Answer]:
     """Answers in the order of the questions, a batch at a time.
 
@@ -89,16 +99,17 @@ def answer(
       max_source: the longest source in tokens; passages lose their tails to fit.
       options: the search; greedy up to the target's limit by default.
       fast: RAG-Sequence counts a passage only for the answers in its own beam; else decoding is thorough.
+      labels: words of one token each; the answer is the likeliest of them, without a search.
       seed: of sampling.
       layout: where the parameters lie.
+      one_shape: one program for all questions, see `to_devices`; for a retriever that finds passages on the host.
     """
     if not questions:
         return
     options = options or DecodeOptions(max_new_tokens=tokenizers.max_target)
-    how = {"variant": variant, "options": options, "fast": fast}
+    how = {"variant": variant, "options": options, "fast": fast, "labels": tokenizers.labels(labels)}
     pad = tokenizers.source.pad_token_id
-    asked = trim(tokenizers.questions(questions), tokenizers.question.pad_token_id, 8)
-    source_asked = trim(tokenizers.source_questions(questions), pad, 8)
+    asked, source_asked = question_rows(tokenizers, questions, tokenizers.max_question if one_shape else 8)
     batch_size = -(-batch_size // layout.parts) * layout.parts
     mine = layout.my_rows(batch_size)
     for start in range(0, len(questions), batch_size):
@@ -108,7 +119,7 @@ def answer(
         texts = [questions[i] for i in take]
         encoder = arch.question_encoder, params.get("question_encoder")
         batch, rows = make_batch(retriever, *encoder, asked[take], source_asked[take], texts)
-        batch, width = to_devices(batch, pad, max_source, layout, resident=retriever.resident)
+        batch, width = to_devices(batch, pad, max_source, layout, resident=retriever.resident, one_shape=one_shape)
         key = jax.random.fold_in(jax.random.key(seed), start) if options.do_sample else None
         where = {"resident": retriever.resident, "layout": layout}
         found, prior, decoded = decode_batch(params, arch, batch, key, width=width, **where, **how)
@@ -118,23 +129,32 @@ def answer(
             yield _answer(tokenizers, retriever, rows[i], prior[i], jax.tree.map(lambda x, i=i: x[i], decoded))
 
 
+def question_rows(
+    tokenizers: Tokenizers, questions: Sequence[str], multiple: int
+) -> tuple[Int[np.ndarray, "B Q"], Int[np.ndarray, "B L"]]:
+    """Questions for the question encoder and for the generator, both as wide as a multiple of `multiple`."""
+    asked = trim(tokenizers.questions(questions), tokenizers.question.pad_token_id, multiple)
+    return asked, trim(tokenizers.source_questions(questions), tokenizers.source.pad_token_id, multiple)
+
+
 def _answer(
     tokenizers: Tokenizers, retriever: Retriever | ClosedBook, rows: np.ndarray, prior: np.ndarray, decoded: Decoded
 ) -> Answer:
     """One question's answer; `decoded` is its row, with the alternatives behind the best."""
     ids = decoded.tokens[0][decoded.tokens[0] != tokenizers.target.pad_token_id]
     by_token = None if decoded.token_posterior is None else decoded.token_posterior[0][:, : len(ids)]
+    posterior = None if decoded.posterior is None else decoded.posterior[0]
     others = zip(decoded.tokens[1:], decoded.logprob[1:], strict=True)
     return Answer(
         text=tokenizers.text(ids),
         logprob=float(decoded.logprob[0]),
-        sources=_sources(retriever, rows, prior, None if decoded.posterior is None else decoded.posterior[0], by_token),
+        sources=sources_of(retriever, rows, prior, posterior, by_token),
         tokens=tuple(tokenizers.target.convert_ids_to_tokens(ids.tolist())),
         alternatives=tuple(Alternative(tokenizers.text(t), float(p)) for t, p in others if p > -np.inf),
     )
 
 
-def _sources(
+def sources_of(
     retriever: Retriever | ClosedBook,
     rows: np.ndarray,
     prior: np.ndarray,
@@ -144,6 +164,13 @@ def _sources(
     """The passages of one question, best prior first; the approximate index's own order does not count.
 
     The null document is one of them, where there is one.
+
+    Args:
+      retriever: which found them.
+      rows: [K] its rows, -1 where there is none.
+      prior: [K], as log-probabilities.
+      posterior: [K]; None: nobody knows.
+      by_token: [K,T] for RAG-Token.
     """
     if isinstance(retriever, ClosedBook):
         return ()

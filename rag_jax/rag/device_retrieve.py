@@ -32,13 +32,15 @@ class Resident:
       tokens: uint16 or uint32 [R,C], the passages for the generator, padded at the end; cut as the vectors are. A TPU
         copies the whole table before it fetches a row, unless C is a multiple of LANES; see `columns`.
       k: passages a question.
-      longest: P, tokens of the longest passage.
+      longest: P, tokens of the longest passage; for both networks.
+      encoder_tokens: as `tokens`, the passages for the passage encoder, where it is trained; else None.
     """
 
     index: DeviceIndex
     tokens: Any
     k: int = flax.struct.field(pytree_node=False)
     longest: int = flax.struct.field(pytree_node=False)
+    encoder_tokens: Any = None
 
 
 def columns(longest: int) -> int:
@@ -72,11 +74,17 @@ def retrieve(
 
 def fill(resident: Resident, arch: Architecture, batch: Batch, rows: Int32[Array, "B K"]) -> Batch:
     """The batch with these passages: tokens, vectors, and which places hold one."""
+
+    def read(table: Any, rows: Int32[Array, "B K"]) -> Int32[Array, "B K P"]:
+        tokens = fetch(table, rows, resident.index.mesh, resident.index.axis).astype(jnp.int32)
+        return tokens[..., : resident.longest]
+
     found = rows >= 0
-    tokens = fetch(resident.tokens, rows, resident.index.mesh, resident.index.axis).astype(jnp.int32)
-    tokens = tokens[..., : resident.longest]
+    encoded_here = resident.encoder_tokens is not None
     return batch.replace(
-        passages=jnp.where(found[..., None], tokens, arch.generator.pad_id),
+        passages=jnp.where(found[..., None], read(resident.tokens, rows), arch.generator.pad_id),
         vectors=device.fetch_vectors(resident.index, rows),
         valid=found.at[:, -1].set(True) if batch.null_document else found,
+        # A place without a passage reads some row's: it does not count, but an encoder must be able to read it.
+        encoder_passages=read(resident.encoder_tokens, jnp.maximum(rows, 0)) if encoded_here else None,
     )

@@ -22,21 +22,28 @@ LOGLIK = {"sequence": marginal.sequence_loglik, "token": marginal.token_loglik}
 def batch_prior(params: Any, arch: Architecture, batch: Batch, dropout_key: Array | None = None) -> Float[Array, "B K"]:
     """log p(z|x) of a batch's passages, with gradient to the question encoder unless the scores are given.
 
-    The null document's score is put into the last place, where the batch has one.
+    With `batch.encoder_passages` the passage encoder in `params` scores them, and has a gradient too. The null
+    document's score is put into the last place, where the batch has one.
     """
+
+    def encode(tower: str, tokens: Array, key: Array | None) -> Float[Array, "rows D"]:
+        rngs = None if key is None else {"dropout": key}
+        model = Bert(getattr(arch, tower))
+        return model.apply({"params": params[tower]}, tokens, deterministic=key is None, rngs=rngs)
+
     query, scores = None, batch.scores
     if scores is None:
-        rngs = None if dropout_key is None else {"dropout": dropout_key}
-        encoder = Bert(arch.question_encoder)
-        deterministic = dropout_key is None
-        query = encoder.apply(
-            {"params": params["question_encoder"]}, batch.question, deterministic=deterministic, rngs=rngs
-        )
-        scores = passage_scores(query, batch.vectors)
+        query, vectors = encode("question_encoder", batch.question, dropout_key), batch.vectors
+        trained = batch.encoder_passages is not None
+        if trained:
+            own = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
+            *rows, width = batch.encoder_passages.shape
+            vectors = encode("passage_encoder", batch.encoder_passages.reshape(-1, width), own).reshape(*rows, -1)
+        scores = passage_scores(query, vectors, trained)
     if batch.null_document:
         found = scores[:, :-1]
-        own = null_score(params["null_document"], query, found, batch.valid[:, :-1])
-        scores = jnp.concatenate([found, own[:, None]], axis=1)
+        null = null_score(params["null_document"], query, found, batch.valid[:, :-1])
+        scores = jnp.concatenate([found, null[:, None]], axis=1)
     return marginal.log_prior(scores, batch.valid)
 
 
@@ -63,8 +70,8 @@ def rag_loss(
     """-log p(y|x), weighted and put together over the questions, and what else is worth a line in the log.
 
     Args:
-      params: {'question_encoder', 'generator'}, and 'null_document' where the batch has one; 'generator' alone where
-        the batch has scores.
+      params: {'question_encoder', 'generator'}, with 'passage_encoder' where it is trained, and 'null_document' where
+        the batch has one; 'generator' alone where the batch has scores.
       arch: sizes.
       batch: with targets and weights.
       variant: 'sequence' or 'token'; or 'fid', whose likelihood is one decoder's, without the prior.

@@ -28,7 +28,8 @@ from rag_jax.models.weights import SHIPPED, load_params, save_params
 from rag_jax.text.hf_compat_input import HfFormat
 from rag_jax.text.tokens import Tokenizers, load_tokenizer, load_tokenizer_folder
 
-PARTS = ("question_encoder", "passage_encoder", "generator")
+TOWERS = ("question_encoder", "passage_encoder")
+PARTS = (*TOWERS, "generator")
 # A role reads with the tokenizer of this part.
 _ROLES = {
     "question": "question_encoder",
@@ -46,7 +47,7 @@ class Architecture:
 
     Attributes:
       question_encoder: the tower q(x), trained.
-      passage_encoder: the tower d(z), frozen; the index was made with it.
+      passage_encoder: the tower d(z), which the index is made with.
       generator: BART.
     """
 
@@ -138,6 +139,16 @@ def _missing(directory: pathlib.Path, part: str) -> FileNotFoundError:
 def init_params(arch: Architecture, key: jax.Array) -> dict[str, Any]:
     """Random float32 parameters, {'question_encoder', 'passage_encoder', 'generator'}; works under `jax.eval_shape`."""
     return {part: _init_part(arch, part, own) for part, own in zip(PARTS, jax.random.split(key, 3), strict=True)}
+
+
+def init_towers(arch: Architecture, key: jax.Array) -> dict[str, Any]:
+    """Random towers for contrastive training, {'question_encoder', 'passage_encoder'}; alike where their sizes are.
+
+    A word then means the same on both sides, and learning to match names starts at once.
+    """
+    towers = {part: _init_part(arch, part, own) for part, own in zip(TOWERS, jax.random.split(key), strict=True)}
+    alike = arch.passage_encoder == arch.question_encoder
+    return dict.fromkeys(TOWERS, towers["question_encoder"]) if alike else towers
 
 
 def _init_part(arch: Architecture, part: str, key: jax.Array) -> Any:
@@ -324,8 +335,18 @@ def check_tokenizers(arch: Architecture, tokenizers: Tokenizers, parts: tuple[st
 
 
 def load_hf_format(name: str) -> HfFormat:
-    """How the checkpoint that these weights were converted from joins question and passage; else RAG's defaults."""
-    kept = read_json(weights_directory(name) / "model.json").get("hugging_face", {})
-    rag, generator = (kept.get(part, {}).get("config", {}) for part in ("rag", "generator"))
+    """How Hugging Face's checkpoint joins question and passage; else RAG's defaults.
+
+    Args:
+      name: the checkpoint itself, or weights, which remember what they were converted from.
+    """
+    checkpoint = pathlib.Path(name)
+    are_weights = any((place / "model.json").is_file() for place in (SHIPPED / name, checkpoint))
+    if (checkpoint / "config.json").is_file() and not are_weights:
+        rag = read_json(checkpoint / "config.json")
+        generator = rag.get("generator") or {}
+    else:
+        kept = read_json(weights_directory(name) / "model.json").get("hugging_face", {})
+        rag, generator = (kept.get(part, {}).get("config", {}) for part in ("rag", "generator"))
     given = {key: rag.get(key) for key in ("title_sep", "doc_sep")} | {"prefix": generator.get("prefix")}
     return HfFormat(**{key: value for key, value in given.items() if isinstance(value, str)})

@@ -6,6 +6,7 @@ they are exact and carry a gradient to the question encoder. An index of words (
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -24,12 +25,13 @@ from rag_jax.index import (
     device_rows,
     embed,
 )
+from rag_jax.index.device import DeviceIndex
 from rag_jax.models.bert import Bert, BertConfig
 from rag_jax.rag.device_retrieve import Resident, columns
 from rag_jax.rag.source import bucket
 from rag_jax.sharding import ONE_DEVICE, Layout, first_alone, local_rows
 from rag_jax.text.hf_compat_input import RAG_FORMAT, HfFormat, hf_compat_sources
-from rag_jax.text.token_rows import passage_rows
+from rag_jax.text.token_rows import FoundPassages, Role, passage_rows
 from rag_jax.text.tokens import Tokenizers
 from rag_jax.types import Batch, Passage
 
@@ -77,6 +79,7 @@ class Retriever:
       tokenizers: of every role.
       k: passages a question, at least 1. More than the index holds is legal: the places left over are not valid.
       layout: where questions are encoded. Of several processes each encodes and searches for its own rows.
+      encoded_in_step: batches hold `encoder_passages`, for a passage encoder that is trained.
       null_document: whether there is an empty passage beside the k, with a place of its own behind them.
     """
 
@@ -88,16 +91,34 @@ class Retriever:
         tokenizers: Tokenizers,
         k: int,
         layout: Layout = ONE_DEVICE,
+        encoded_in_step: bool = False,
         null_document: bool = False,
     ):
         self.index, self.k, self.tokenizers, self.layout = index, k, tokenizers, layout
-        self.null_document = null_document
+        self.encoded_in_step, self.null_document = encoded_in_step, null_document
         self.pad_id = tokenizers.source.pad_token_id
 
+    def with_k(self, k: int) -> Retriever:
+        """The same index and what was read of it, with another number of passages a question."""
+        other = copy.copy(self)
+        other.k = k
+        if self.resident is not None:
+            other.resident = self.resident.replace(k=k)
+        return other
+
     @functools.cached_property
-    def tokens(self) -> Int[np.ndarray, "N P"]:
-        """All passages for the generator, computed once."""
+    def tokens(self) -> Int[np.ndarray, "N P"] | FoundPassages:
+        """All passages for the generator, computed once; `FoundPassages` is put here where questions come singly."""
         return self.tokenizers.source_passages(list(self.index.passages))
+
+    @functools.cached_property
+    def encoder_tokens(self) -> Int[np.ndarray, "N P"]:
+        """All passages for the passage encoder, computed once."""
+        return self.tokenizers.passages(list(self.index.passages))
+
+    def take_index(self, index: Index) -> None:
+        """Goes over to another index of the same passages in the same order."""
+        self.index = index
 
     def encode_ahead(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> jax.Array | None:
         """The vectors that `find` will search with, still being computed; None where it needs none from here.
@@ -150,7 +171,12 @@ class Retriever:
         vectors = self.vectors(hits.rows)
         passages = np.where(found[..., None], self.tokens[np.where(found, hits.rows, 0)], self.pad_id)
         given = question, source_question, passages, vectors, valid, target, weight, scores
-        return Batch(*given, null_document=hits.null_document)
+        more = {"null_document": hits.null_document, "encoder_passages": self.encoder_passages(hits.rows)}
+        return Batch(*given, **more)
+
+    def encoder_passages(self, rows: Int[np.ndarray, "B K"]) -> Int[np.ndarray, "B K P"] | None:
+        """These rows' passages for the passage encoder, if steps encode them; row 0's where there is none."""
+        return self.encoder_tokens[np.maximum(rows, 0)] if self.encoded_in_step else None
 
     def vectors(self, rows: Int[np.ndarray, "B K"]) -> Float[np.ndarray, "B K D"]:
         """The stored vectors of these rows, float32; zero where there is no passage."""
@@ -165,7 +191,7 @@ class HfCompatRetriever(Retriever):
       index, tokenizers, k: see `Retriever`.
       max_source: the longest source in tokens; what goes beyond it is cut, the question first.
       form: how the checkpoint joins.
-      layout, null_document: see `Retriever`.
+      layout, encoded_in_step, null_document: see `Retriever`.
     """
 
     def __init__(
@@ -176,9 +202,10 @@ class HfCompatRetriever(Retriever):
         max_source: int,
         form: HfFormat = RAG_FORMAT,
         layout: Layout = ONE_DEVICE,
+        encoded_in_step: bool = False,
         null_document: bool = False,
     ):
-        super().__init__(index, tokenizers, k, layout, null_document)
+        super().__init__(index, tokenizers, k, layout, encoded_in_step, null_document)
         self.max_source, self.form = max_source, form
 
     def batch(
@@ -197,7 +224,8 @@ class HfCompatRetriever(Retriever):
         valid, scores = _prior(hits)
         vectors = self.vectors(hits.rows)
         given = question, source_question[:, :0], sources, vectors, valid, target, weight, scores
-        return Batch(*given, null_document=hits.null_document)
+        more = {"null_document": hits.null_document, "encoder_passages": self.encoder_passages(hits.rows)}
+        return Batch(*given, **more)
 
 
 class DeviceRetriever(Retriever):
@@ -208,6 +236,7 @@ class DeviceRetriever(Retriever):
       tokenizers, k: see `Retriever`.
       settings: how vectors lie on the devices and are searched.
       layout: over whose mesh they are cut by rows.
+      encoded_in_step: the passages for the passage encoder lie on the devices too, see `Retriever`.
       null_document: see `Retriever`.
 
     Attributes:
@@ -226,21 +255,36 @@ class DeviceRetriever(Retriever):
         k: int,
         settings: DeviceSettings,
         layout: Layout = ONE_DEVICE,
+        encoded_in_step: bool = False,
         null_document: bool = False,
     ):
-        super().__init__(index, tokenizers, k, layout, null_document)
+        super().__init__(index, tokenizers, k, layout, encoded_in_step, null_document)
         if index.searches_texts:
             raise ValueError(f"the {index.manifest.backend} backend searches texts, which a step on devices has not")
+        self.settings = settings
+        tokens, longest = self._tokens("source")
+        encoder_tokens = self._tokens("passage")[0] if encoded_in_step else None
+        self.resident = Resident(self._vectors(index), tokens, k, longest, encoder_tokens)
+
+    def take_index(self, index: Index) -> None:
+        """Goes over to another index of the same passages; never are both on the devices."""
+        super().take_index(index)
+        self.resident = self.resident.replace(index=None)
+        self.resident = self.resident.replace(index=self._vectors(index))
+
+    def _vectors(self, index: Index) -> DeviceIndex:
         if isinstance(index.searcher, DeviceSearcher):
             index.searcher.release()
-        place = index.directory.with_name(f"{index.directory.name}.tokens")
-        read = functools.partial(passage_rows, place, index.passages, tokenizers, "source")
+        return device_index(index.vectors, self.settings, self.layout.several, checked=True)
+
+    def _tokens(self, role: Role) -> tuple[jax.Array, int]:
+        """All passages for a role on the devices, and how many tokens a row has without what fills it up."""
+        place = self.index.directory.with_name(f"{self.index.directory.name}.tokens")
+        read = functools.partial(passage_rows, place, self.index.passages, self.tokenizers, role)
         first_alone(read)  # it writes the file; then all find it
         rows = read()
         rows = rows if rows.dtype == np.uint16 else rows.view(np.uint32)
-        mesh = layout.several
-        tokens = device_rows(rows, mesh, columns=columns(rows.shape[1]))
-        self.resident = Resident(device_index(index.vectors, settings, mesh, checked=True), tokens, k, rows.shape[1])
+        return device_rows(rows, self.layout.several, columns=columns(rows.shape[1])), rows.shape[1]
 
 
 class ClosedBook:

@@ -17,9 +17,18 @@ from rag_jax.models.bart import Bart, BartConfig, shift_right
 LOGITS_BYTES = 1 << 30  # on one device; its gradient takes as much again
 
 
-def passage_scores(query: Float[Array, "B D"], vectors: Float[Array, "B K D"]) -> Float[Array, "B K"]:
-    """q(x).d(z) in float32. The passage vectors are constants: gradients go to the question encoder alone."""
-    vectors = jax.lax.stop_gradient(vectors).astype(jnp.float32)
+def passage_scores(
+    query: Float[Array, "B D"], vectors: Float[Array, "B K D"], trained: bool = False
+) -> Float[Array, "B K"]:
+    """q(x).d(z) in float32.
+
+    Args:
+      query: q(x).
+      vectors: d(z).
+      trained: whether gradients go to the passage encoder too; else the vectors are constants.
+    """
+    vectors = vectors.astype(jnp.float32)
+    vectors = vectors if trained else jax.lax.stop_gradient(vectors)
     return jnp.einsum("bd,bkd->bk", query.astype(jnp.float32), vectors, precision=jax.lax.Precision.HIGHEST)
 
 

@@ -40,22 +40,73 @@ def widest_source(question: int, passage: int, most: int) -> int:
 
 
 def to_devices(
-    batch: Batch, pad_id: int, most: int, layout: Layout, accumulate: int = 1, resident: Resident | None = None
+    batch: Batch,
+    pad_id: int,
+    most: int,
+    layout: Layout,
+    accumulate: int = 1,
+    resident: Resident | None = None,
+    one_shape: bool = False,
 ) -> tuple[Batch, int]:
-    """A batch cut by rows over the mesh, packed, and its source width: the widest that any process needs.
+    """The batch that `shaped` gives, cut by rows over the mesh, and its source width."""
+    batch, width = shaped(batch, pad_id, most, layout, accumulate, resident, one_shape)
+    return layout.rows(batch), width
+
+
+def shaped(
+    batch: Batch,
+    pad_id: int,
+    most: int,
+    layout: Layout,
+    accumulate: int = 1,
+    resident: Resident | None = None,
+    one_shape: bool = False,
+) -> tuple[Batch, int]:
+    """A batch packed for a mesh, and its source width: the widest that any process needs.
 
     Args:
-      batch: this process's rows.
+      batch: this process's rows, on the host.
       pad_id, most, resident: see `source_width`.
-      layout: where to.
+      layout: where it will go.
       accumulate: parts of each device's rows, one after the other, that are run apart.
+      one_shape: sources are as wide as the batch's columns allow, and have a row each, so that another batch of these
+        columns has the same shape. For questions that come singly: computing more is quicker than compiling again.
     """
-    width = layout.largest(source_width(batch, pad_id, most, resident))
+    width = layout.largest(_room(batch, most) if one_shape else source_width(batch, pad_id, most, resident))
     if resident is None and not batch.source_question.shape[1]:
         short = ((0, 0), (0, 0), (0, width - batch.passages.shape[-1]))
         batch = dataclasses.replace(batch, passages=np.pad(batch.passages, short, constant_values=pad_id))
+    if one_shape:
+        return batch, width
     groups = len(layout.my_rows(layout.parts)) * accumulate
-    return layout.rows(packed(batch, pad_id, width, groups, layout.largest)), width
+    return packed(batch, pad_id, width, groups, layout.largest), width
+
+
+def padding_share(batch: Batch, pad_id: int, width: int) -> float | None:
+    """Which share of the generator's encoder tokens is padding, from 0 to 1; None where only the step will know.
+
+    Args:
+      batch: from `shaped`.
+      pad_id: the generator's.
+      width: S.
+    """
+    if batch.passages is None:
+        return None
+    lengths = np.minimum(_lengths(batch, pad_id), width)
+    slots = lengths.size * width if batch.slots is None else batch.slots.size
+    return 1.0 - int(lengths.sum()) / slots
+
+
+def power_of_two(count: int) -> int:
+    """The smallest power of two that is at least `count` (1 for none)."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def _room(batch: Batch, most: int) -> int:
+    """The source width that has room for whatever may stand in the columns of this batch."""
+    if not batch.source_question.shape[1]:
+        return most
+    return widest_source(batch.source_question.shape[1], batch.passages.shape[-1], most)
 
 
 def packed(

@@ -13,38 +13,44 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Shaped
 
 DATA, MODEL = "data", "model"
 
 
-def make_mesh(model: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
+def make_mesh(model: int = 1, devices: Sequence[jax.Device] | int | None = None) -> Mesh | AbstractMesh:
     """The mesh ('data',) over all devices of all processes, or ('data', 'model').
 
     Args:
       model: size of the axis `model`; 1 leaves it out.
-      devices: those to use; None = all.
+      devices: those to use; None = all. A number: so many that are nowhere, an abstract mesh to lower programs for.
 
     Raises:
       ValueError: `model` does not divide the devices of every process, so that one process could not hold whole rows.
     """
-    devices = jax.devices() if devices is None else list(devices)
-    each = len(devices) // len({device.process_index for device in devices})
+    if isinstance(devices, int):
+        each = count = devices
+    else:
+        devices = jax.devices() if devices is None else list(devices)
+        count = len(devices)
+        each = count // len({device.process_index for device in devices})
     if each % model:
         raise ValueError(f"config.sharding.model: {model} does not divide the {each} devices of a host")
-    shape = {DATA: len(devices) // model} | ({MODEL: model} if model > 1 else {})
+    shape = {DATA: count // model} | ({MODEL: model} if model > 1 else {})
     # Explicit axes, the default, would want a sharding named at every lookup in an embedding.
     types = (AxisType.Auto,) * len(shape)
+    if isinstance(devices, int):
+        return AbstractMesh(tuple(shape.values()), tuple(shape), types)
     return jax.make_mesh(tuple(shape.values()), tuple(shape), axis_types=types, devices=devices)
 
 
-def whole(mesh: Mesh) -> NamedSharding:
+def whole(mesh: Mesh | AbstractMesh) -> NamedSharding:
     """A copy on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
-def by_rows(mesh: Mesh) -> NamedSharding:
+def by_rows(mesh: Mesh | AbstractMesh) -> NamedSharding:
     """The first axis cut over `data`."""
     return NamedSharding(mesh, PartitionSpec(DATA))
 
@@ -82,9 +88,14 @@ def local_rows(array: Shaped[Array, "B ..."]) -> Shaped[np.ndarray, "N ..."]:
 
 
 def place(tree: Any, shardings: Any) -> Any:
-    """Host arrays that every process holds whole, as arrays over the devices; each device is sent its part alone."""
+    """Host arrays that every process holds whole, as arrays over the devices; each device is sent its part alone.
+
+    Arrays that lie there already stay.
+    """
 
     def one(array: Any, sharding: NamedSharding) -> jax.Array:
+        if isinstance(array, jax.Array) and array.sharding == sharding:
+            return array
         array = np.asarray(array)
         return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
 

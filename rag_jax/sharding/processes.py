@@ -24,6 +24,7 @@ from rag_jax.sharding.mesh import largest, make_mesh
 _METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attributes/worker-network-endpoints"
 _CHIPS = ("accel0", "vfio/0")  # under /dev where a TPU is attached
 _SECONDS = 2  # a metadata server answers in milliseconds
+_HEARTBEAT_SECONDS = 30  # a process that says nothing for so long is dead, and the others end with a message
 
 
 def start() -> None:
@@ -34,7 +35,7 @@ def start() -> None:
     """
     arguments = found(os.environ)
     if arguments is not None and not jax.distributed.is_initialized():
-        jax.distributed.initialize(**arguments)
+        jax.distributed.initialize(**arguments, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS)
 
 
 def found(environment: Mapping[str, str], workers: Callable[[], int] | None = None) -> dict[str, Any] | None:

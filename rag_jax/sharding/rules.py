@@ -107,7 +107,7 @@ class Layout:
         On TPUs parameters that are cut over `data` are fetched before a product. By itself the compiler cuts a large
         product into as many small ones as there are devices, which use the matrix units half as well.
         """
-        if self.alone or self.mesh.devices.flat[0].platform != "tpu":
+        if self.alone or isinstance(self.mesh, AbstractMesh) or self.mesh.devices.flat[0].platform != "tpu":
             return None
         return {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000"}
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from rag_jax.text import world_facts
 from rag_jax.text.readers import read_passages, read_questions
 from rag_jax.text.table import PassageTable
+from rag_jax.text.tasks import TASKS, task_passages, task_questions
 from rag_jax.types import Passage, Question
 
-DATASETS = ("world_facts", "files")
+DATASETS = ("world_facts", "files", *TASKS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,17 +38,21 @@ def load_collection(
     passages_path: str = "",
     questions_path: str = "",
     eval_questions_path: str = "",
+    labels: Sequence[str] = (),
 ) -> Collection:
     """Reads a data set.
 
     Args:
-      dataset: 'world_facts', or 'files' for the three paths. A path that is given replaces the data set's own part.
+      dataset: 'world_facts'; 'files' for the three paths; or a set of the paper's, a name in `TASKS`, whose questions
+        are in its authors' format or prepared by TFDS. A path that is given replaces the data set's own part.
       edition: of World Facts.
       split: the questions to evaluate on, for data sets that have splits.
       passages_path: whatever `read_passages` reads (DPR's tab-separated file, JSON lines, a Wikipedia dump, a folder
-        of documents), held in memory; or the directory of a `PassageTable`, of which nothing is.
-      questions_path: JSON lines to train on.
-      eval_questions_path: JSON lines to evaluate on.
+        of documents), held in memory; or the directory of a `PassageTable`, of which nothing is. '' = the passages that
+        the data set brings.
+      questions_path: questions to train on: JSON lines; for a set of the paper's see `task_questions`.
+      eval_questions_path: questions to evaluate on.
+      labels: what stands for the set's labels, see `task_questions`.
 
     Raises:
       FileNotFoundError: a path with nothing there.
@@ -66,10 +71,16 @@ def load_collection(
     if passages_path:
         is_table = (pathlib.Path(passages_path) / "table.json").is_file()
         passages = PassageTable.open(passages_path) if is_table else list(read_passages(passages_path))
-    if questions_path:
-        train = read_questions(questions_path)
-    if eval_questions_path:
-        evaluation = read_questions(eval_questions_path)
+    elif dataset in TASKS:
+        passages = task_passages(dataset, [path for path in (questions_path, eval_questions_path) if path])
     if not passages:
-        raise ValueError("config.data.passages_path: data set 'files' needs passages")
+        raise ValueError(f"config.data.passages_path: data set {dataset!r} needs passages")
+    if questions_path and dataset in TASKS:
+        train = task_questions(dataset, questions_path, words=labels, training=True)
+    elif questions_path:
+        train = read_questions(questions_path)
+    if eval_questions_path and dataset in TASKS:
+        evaluation = task_questions(dataset, eval_questions_path, split, words=labels)
+    elif eval_questions_path:
+        evaluation = read_questions(eval_questions_path)
     return Collection(passages, train, evaluation)

@@ -71,17 +71,29 @@ def load(source: str | os.PathLike[str], data_dir: str | os.PathLike[str]) -> Se
       ReadError: a broken source.
     """
     source = pathlib.Path(source).resolve()
-    config = PassagesConfig(name=_name(source), description=f"Passages of {source.name}.", source=str(source))
+    config = PassagesConfig(
+        name=name_of(source.name, source), description=f"Passages of {source.name}.", source=str(source)
+    )
     builder = Passages(config=config, data_dir=os.fspath(data_dir), **_BUILDER_KWARGS)
     builder.download_and_prepare()
     return builder.as_data_source(split="train")
 
 
-def _name(source: pathlib.Path) -> str:
-    """A name that changes with the source, because TFDS takes what it finds under a name for the data set."""
-    if not source.exists():
-        raise FileNotFoundError(f"{source}: no such file or folder; check the path")
-    files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
+def name_of(title: str, *sources: pathlib.Path) -> str:
+    """A name that changes with the sources, because TFDS takes what it finds under a name for the data set.
+
+    Args:
+      title: what the name begins with.
+      sources: files or folders.
+
+    Raises:
+      FileNotFoundError: one of them is not there.
+    """
+    files: list[pathlib.Path] = []
+    for source in sources:
+        if not source.exists():
+            raise FileNotFoundError(f"{source}: no such file or folder; check the path")
+        files += sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
     about = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    readable = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in source.name)[:40]
+    readable = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in title)[:40]
     return f"{readable}_{hashlib.sha256(repr(about).encode()).hexdigest()[:12]}"

@@ -84,6 +84,26 @@ def passage_rows(
     return rows
 
 
+class FoundPassages:
+    """The generator's ids of passages by their rows, tokenized when they are asked for: a question finds few of many.
+
+    Args:
+      passages: N of them.
+      tokenizers: with the limit `max_passage`, which is P.
+    """
+
+    def __init__(self, passages: Sequence[Passage], tokenizers: Tokenizers):
+        self.passages, self.tokenizers = passages, tokenizers
+
+    def __getitem__(self, rows: Int[np.ndarray, "*axes"]) -> Int[np.ndarray, "*axes P"]:
+        """As `Tokenizers.source_passages` makes them, int32, padded to P whatever was found."""
+        wanted, places = np.unique(rows, return_inverse=True)
+        ids = self.tokenizers.source_passages([self.passages[int(row)] for row in wanted])
+        out = np.full((len(wanted), self.tokenizers.max_passage), self.tokenizers.source.pad_token_id, np.int32)
+        out[:, : ids.shape[1]] = ids
+        return out[places.reshape(rows.shape)]
+
+
 def _write(
     path: pathlib.Path,
     shape: tuple[int, int],

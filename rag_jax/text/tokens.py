@@ -14,13 +14,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Int
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import AutoTokenizer, BartConfig, BertConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from rag_jax.types import Passage, name_special_tokens
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # BART's first ids
-# Old checkpoints leave the tokenizer's class out: then it is the one that goes with the model.
-_MODEL_CONFIGS = {"bert": BertConfig, "bart": BartConfig}
 _NEEDED = {
     "question": ("cls", "sep", "pad"),
     "passage": ("cls", "sep", "pad"),
@@ -82,10 +80,12 @@ def load_tokenizer_folder(directory: str | pathlib.Path, model: str) -> PreTrain
     directory = pathlib.Path(directory)
     if (directory / "tokenizer.json").is_file() and not (directory / "tokenizer_config.json").is_file():
         return load_tokenizer(directory / "tokenizer.json")  # as this project keeps it: transformers would guess
+    from transformers import AutoTokenizer, BartConfig, BertConfig  # late: they take seconds, and import torch
+
+    # Old checkpoints leave the tokenizer's class out: then it is the one that goes with the model.
+    config = {"bert": BertConfig, "bart": BartConfig}[model]()
     try:
-        return AutoTokenizer.from_pretrained(
-            directory, config=_MODEL_CONFIGS[model](), local_files_only=True, trust_remote_code=False
-        )
+        return AutoTokenizer.from_pretrained(directory, config=config, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers raises whatever its parsers do
         raise ValueError(f"{directory}: no tokenizer can be made of these files: {error}") from error
 
@@ -205,6 +205,29 @@ class Tokenizers:
         t = self._of("target")
         rows = self._ids(t, texts)
         return pad_rows([[*row[: self.max_target - 1], t.eos_token_id] for row in rows], t.pad_token_id)
+
+    def pieces(self, tokens: Sequence[str]) -> tuple[str, ...]:
+        """Generated tokens as they read, each with the space that it begins with; U+FFFD for parts of a letter."""
+        return tuple(self._of("target").convert_tokens_to_string([token]) for token in tokens)
+
+    def labels(self, words: Sequence[str]) -> tuple[int, ...]:
+        """The one token of the generator's output that each label is: as it stands, else as after a space.
+
+        Raises:
+          ValueError: a label that is several tokens, or that its token does not spell.
+        """
+        t = self._of("target")
+        found = []
+        for word in words:
+            readings = self._ids(t, [word, f" {word}"])
+            ids = [row[0] for row in readings if len(row) == 1 and self.text(np.array(row)) == word]
+            if not ids:
+                raise ValueError(
+                    f"config.data.labels: {word!r} is {len(readings[0])} tokens of the generator, and a label is one; "
+                    f"choose another word (its tokens: {' '.join(t.convert_ids_to_tokens(readings[0]))})"
+                )
+            found.append(ids[0])
+        return tuple(found)
 
     def text(self, ids: Int[np.ndarray, "T"]) -> str:
         """The text of generated ids, without special tokens and outer spaces."""

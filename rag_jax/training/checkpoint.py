@@ -6,10 +6,12 @@ Both are written beside and renamed, so a killed run leaves only whole ones.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,6 +19,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+
+from rag_jax.sharding import first_alone, is_first
 
 # Fields that a run may change and still go on from its checkpoints: how long and how often, what is measured, what is
 # recomputed in the backward pass, and on how many devices in how many parts. A group's name stands for all its fields.
@@ -27,14 +31,22 @@ MAY_DIFFER = (
     "train.keep_checkpoints",
     "train.accumulate",
     "data.eval_questions_path",
+    "data.regex_answers",
     "model.remat",
     "eval",
     "sharding",
 )
 
 
+UNMEASURED = -1e30  # the figure of a checkpoint that was saved because the run had to stop
+
+
 class ConfigurationMismatch(ValueError):
     """The run directory holds checkpoints of another configuration."""
+
+
+class InUse(ValueError):
+    """Another process trains in the run directory."""
 
 
 class _OrbaxChatter(logging.Filter):
@@ -80,38 +92,68 @@ class Checkpointer:
     Args:
       directory: the run directory; made if it is not there.
       config_json: the configuration, JSON text of an object.
-      keep: how many checkpoints stay; older ones are deleted.
-      record: write config.json; a reader of checkpoints leaves the one that is there.
+      keep: how many of the newest checkpoints stay.
+      keep_best: how many of those with the highest figure stay beside them.
+      record: write config.json, and keep other runs out; a reader of checkpoints leaves what is there.
 
     Raises:
       ConfigurationMismatch: the directory holds checkpoints made with another configuration, or with an unknown one.
         Nothing has been written then.
+      InUse: another process trains there.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], config_json: str, keep: int = 2, record: bool = True):
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        config_json: str,
+        keep: int = 2,
+        keep_best: int = 0,
+        record: bool = True,
+    ):
         run = Path(os.path.abspath(directory))
         states, written = run / "checkpoints", run / "config.json"
-        if states.is_dir() and ocp.utils.checkpoint_steps(states):
-            _refuse_another(run, config_json, written.read_text("utf-8") if written.exists() else None)
-        logging.getLogger("absl").addFilter(_CHATTER)
-        if record and jax.process_index() == 0:
-            run.mkdir(parents=True, exist_ok=True)
-            beside = run / "config.json.partial"
-            beside.write_text(config_json, "utf-8")
-            os.replace(beside, written)
-        self._manager = ocp.CheckpointManager(
-            states,
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep),
-            item_handlers=ocp.StandardCheckpointHandler(),  # so that a fresh process can read a checkpoint's shapes
-        )
+        self._lock = contextlib.ExitStack()
+        with contextlib.ExitStack() as undone:  # lets go of the directory if anything below fails
+            if states.is_dir() and ocp.utils.checkpoint_steps(states):
+                _refuse_another(run, config_json, written.read_text("utf-8") if written.exists() else None)
+            if record:
+                first_alone(lambda: undone.enter_context(_alone_in(run)))
+            logging.getLogger("absl").addFilter(_CHATTER)
+            if record and is_first():
+                beside = run / "config.json.partial"
+                beside.write_text(config_json, "utf-8")
+                os.replace(beside, written)
+            self._manager = ocp.CheckpointManager(
+                states,
+                options=_options(keep, keep_best),
+                item_handlers=ocp.StandardCheckpointHandler(),  # so that a fresh process can read a checkpoint's shapes
+            )
+            self._lock = undone.pop_all()
 
-    def save(self, step: int, state: Any) -> bool:
+    def save(self, step: int, state: Any, figure: float | None = None) -> bool:
         """Starts to save `state`, a pytree of arrays; returns once the arrays may be overwritten or donated.
+
+        Args:
+          step: how many updates it has seen.
+          state: of all processes together.
+          figure: what tells the best checkpoints, the higher the better; None where nobody measured it.
 
         Returns:
           Whether it is being saved: False when there is a checkpoint of this step, or a later one, already.
+
+        Raises:
+          OSError: this checkpoint or the one before could not be written; those that are there stay.
         """
-        return self._manager.save(step, args=ocp.args.StandardSave(state))
+        metrics = {"figure": UNMEASURED if figure is None else figure}
+        with self._writing():
+            return self._manager.save(step, args=ocp.args.StandardSave(state), metrics=metrics)
+
+    def stops_after(self, step: int) -> bool:
+        """Whether all processes stop after this step, as one of them was told that it will be taken away.
+
+        Called by every process after every step; only where there are several.
+        """
+        return self._manager.reached_preemption(step)
 
     def latest_step(self) -> int | None:
         """The step of the newest whole checkpoint, None when there is none."""
@@ -126,34 +168,102 @@ class Checkpointer:
 
         Raises:
           FileNotFoundError: there is no checkpoint yet; ask `latest_step` first.
-          ValueError: the checkpoint holds other arrays; the first that differ are named with both shapes.
+          ValueError: the checkpoint holds other arrays; the first that differ are named with both shapes. Or its files
+            are damaged.
         """
         self._manager.wait_until_finished()
         step = self.latest_step()
         if step is None:
             raise FileNotFoundError(f"no checkpoint in {self._manager.directory}")
+        place = str(self._manager.directory / str(step))
+        with _readable(place, [other for other in self._manager.all_steps() if other < step]):
+            stored = _shapes(self._manager.item_metadata(step).tree)
         # Orbax would find it too, halfway through, and would name no array.
-        wanted, stored = _shapes(abstract_state), _shapes(self._manager.item_metadata(step).tree)
+        wanted = _shapes(abstract_state)
         wrong = [name for name in wanted | stored if wanted.get(name) != stored.get(name)]
         if wrong:
             lines = [f"{name}: stored {stored.get(name)}, wanted {wanted.get(name)}" for name in wrong[:5]]
-            raise ValueError(f"checkpoint {self._manager.directory / str(step)} does not fit: " + "; ".join(lines))
-        return self._manager.restore(step, args=ocp.args.StandardRestore(abstract_state))
+            raise ValueError(f"checkpoint {place} does not fit: " + "; ".join(lines))
+        with _readable(place, [other for other in self._manager.all_steps() if other < step]):
+            return self._manager.restore(step, args=ocp.args.StandardRestore(abstract_state))
 
     def wait(self) -> None:
-        """Returns when every save has reached the disk."""
-        self._manager.wait_until_finished()
+        """Returns when every save has reached the disk; raises as `save` does."""
+        with self._writing():
+            self._manager.wait_until_finished()
 
     def close(self) -> None:
-        """Waits, then lets go of the threads that save."""
-        self._manager.wait_until_finished()
-        self._manager.close()
+        """Waits, then lets go of the threads that save, and of the directory."""
+        with self._lock:
+            self.wait()
+            self._manager.close()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turns whatever Orbax raises when it cannot write into one message."""
+        try:
+            yield
+        except Exception as error:
+            whole = self.latest_step()
+            stays = "there is no checkpoint yet" if whole is None else f"the checkpoint of step {whole} is whole"
+            raise OSError(
+                f"{self._manager.directory}: a checkpoint could not be written ({_first_line(error)}); {stays}. Make "
+                "room, or look at who may write there; the same command goes on"
+            ) from error
 
     def __enter__(self) -> Checkpointer:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def _alone_in(run: Path) -> Iterator[None]:
+    """Holds the right to train in a directory; the system gives it back however the process ends."""
+    import fcntl  # late: a system without it can still read checkpoints
+
+    run.mkdir(parents=True, exist_ok=True)
+    with open(run / ".lock", "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise InUse(
+                f"{run}: process {file.read().strip()} trains there; wait for it, or use another --workdir"
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+@contextlib.contextmanager
+def _readable(place: str, earlier: list[int]) -> Iterator[None]:
+    """Turns whatever Orbax raises at damaged files into one message."""
+    try:
+        yield
+    except Exception as error:
+        then = f"goes on from step {max(earlier)}" if earlier else "starts anew"
+        raise ValueError(
+            f"checkpoint {place} is damaged: {_first_line(error)}. Delete that directory, and the run {then}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _options(keep: int, keep_best: int) -> ocp.CheckpointManagerOptions:
+    managers = ocp.checkpoint_managers
+    figure = operator.itemgetter("figure")
+    policies: list[Any] = [managers.LatestN(keep)]
+    if keep_best:
+        policies.append(managers.BestN(get_metric_fn=figure, n=keep_best))
+    return ocp.CheckpointManagerOptions(
+        best_fn=figure if keep_best else None,  # without it no figure is stored
+        preservation_policy=managers.AnyPreservationPolicy(policies),
+    )
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
@@ -179,3 +289,13 @@ def _refuse_another(run: Path, ours: str, theirs: str | None) -> None:
             + "\n".join(lines)
             + f"\nUse another --workdir, or set these fields back, or delete {run}. Nothing was overwritten."
         )
+
+
+def newest_step(directory: str | os.PathLike[str], config_json: str) -> int | None:
+    """The step of the newest whole checkpoint that a configuration made in a run directory, None when there is none."""
+    run = Path(os.path.abspath(directory))
+    states, written = run / "checkpoints", run / "config.json"
+    steps = ocp.utils.checkpoint_steps(states) if states.is_dir() else []
+    if not steps or not written.is_file() or differences(config_json, written.read_text("utf-8")):
+        return None
+    return max(steps)

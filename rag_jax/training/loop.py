@@ -1,37 +1,40 @@
-"""HOST. Training: retrieve with the encoder as it is now, step, log, save; start again where the last run stopped."""
+"""HOST. Training a RAG: retrieve with the question encoder as it is now, and step.
+
+Where the passage encoder is trained too (`config.index.refresh_every`), steps score what they found with that encoder
+as it is now, and search vectors that it made up to so many steps ago. These belong to the state: which encoder made
+them is saved with it, and the index, a derived file, is made again where it is another's.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import math
+import dataclasses
 import os
 import pathlib
-import time
-from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Int
 
 from rag_jax.config import Config, to_json
-from rag_jax.experiment import Parts, load_parts, make_layout, make_retriever
+from rag_jax.experiment import Parts, load_parts, make_layout, make_retriever, run_index
 from rag_jax.rag.retrieve import make_batch
-from rag_jax.rag.shapes import to_devices
+from rag_jax.rag.shapes import padding_share, shaped
 from rag_jax.sharding import Layout
 from rag_jax.training.checkpoint import Checkpointer
+from rag_jax.training.collapse import CollapseMonitor
 from rag_jax.training.examples import Examples
-from rag_jax.training.metrics import MetricsWriter, Progress
-from rag_jax.training.optimizer import Rule, learning_rates, make_optimizer, make_rules, merge, partition
-from rag_jax.training.step import TrainState, create_state, init_state, make_train_step
+from rag_jax.training.optimizer import merge, partition
+from rag_jax.training.record import write_record
+from rag_jax.training.speed import Speed
+from rag_jax.training.step import TrainState, init_state, make_train_step
+from rag_jax.training.steps import check_batch, rules_and_optimizer, run_steps, saved_or_new_state
 
 
-class NonFiniteLoss(RuntimeError):
-    """The loss became NaN or infinite; training stopped before the damage was saved."""
-
-
-def train(config: Config, workdir: str | os.PathLike[str], parts: Parts | None = None) -> dict[str, Any]:
+def train(
+    config: Config, workdir: str | os.PathLike[str], parts: Parts | None = None, traced: range | None = None
+) -> dict[str, Any]:
     """Trains one configuration and leaves `config.json`, `metrics.jsonl`, `checkpoints/` and the index in `workdir`.
 
     A directory that holds this configuration's checkpoints is gone on with; a finished run is not trained again.
@@ -40,48 +43,51 @@ def train(config: Config, workdir: str | os.PathLike[str], parts: Parts | None =
       config: final, see `rag_jax.config.finalise`.
       workdir: the run's own directory.
       parts: what to start from, when it is loaded already.
+      traced: see `run_steps`.
 
     Returns:
-      The trained parameters: 'generator', 'question_encoder' where passages are found by vectors, and 'null_document'.
+      The trained parameters: 'generator', 'question_encoder' where passages are found by vectors, 'passage_encoder' if
+      the index is refreshed, 'null_document' if there is one.
 
     Raises:
       ConfigurationMismatch: the directory holds another configuration's checkpoints; nothing was written.
+      InUse: another process trains in the directory.
       NonFiniteLoss: with the number of the step.
+      Stopped: the process was asked to stop; the state is saved.
     """
     layout = make_layout(config)
     check_batch(config, layout)
     with Checkpointer(workdir, to_json(config), keep=config.train.keep_checkpoints) as checkpointer:
         parts = parts or load_parts(config)
-        return _train(config, pathlib.Path(workdir), parts, checkpointer, layout)
-
-
-def check_batch(config: Config, layout: Layout) -> None:
-    """Refuses a batch that the devices of a layout cannot share evenly, with a ValueError."""
-    size, accumulate = config.train.batch_size, config.train.accumulate
-    if size % (accumulate * layout.parts):
-        raise ValueError(
-            f"config.train.batch_size: {size} questions cannot be cut evenly over {layout.parts} devices"
-            + f" in {accumulate} parts (config.train.accumulate)" * (accumulate > 1)
-            + f"; give a multiple of {accumulate * layout.parts}"
-        )
+        return _train(config, pathlib.Path(workdir), parts, checkpointer, layout, traced)
 
 
 def _train(
-    config: Config, workdir: pathlib.Path, parts: Parts, checkpointer: Checkpointer, layout: Layout
+    config: Config,
+    workdir: pathlib.Path,
+    parts: Parts,
+    checkpointer: Checkpointer,
+    layout: Layout,
+    traced: range | None,
 ) -> dict[str, Any]:
-    o, t = config.optimizer, config.train
+    o, t, every = config.optimizer, config.train, config.index.refresh_every
     rules, optimizer = rules_and_optimizer(config)
     trainable, frozen = partition(parts.params, rules)
-    if checkpointer.latest_step() is None:
-        state = create_state(trainable, optimizer, layout)
-    else:
-        state = checkpointer.restore(layout.abstract(jax.eval_shape(lambda: init_state(trainable, optimizer))))
+    index_encoder = parts.params["passage_encoder"] if every else None
+    state = saved_or_new_state(checkpointer, trainable, optimizer, layout, index_encoder)
     first = int(state.step)
     if first >= t.steps:
         return merge(layout.to_host(state.trainable), frozen)
 
-    examples = Examples.tokenize(parts.collection.train, parts.tokenizers)
-    retriever = make_retriever(config, parts, workdir, config.k, layout, parts.collection.train)
+    each = config.data.train_answers == "each"
+    train = parts.collection.train
+    examples = Examples.tokenize(train, parts.tokenizers, each, config.data.labels)
+    on_devices = layout.place(frozen)
+    if every:  # the index is a derived file: one that a later step left there is made again for this state
+        state = _taken_over(state, on_devices) if first % every == 0 else state
+        parts = dataclasses.replace(parts, passage_encoder=layout.to_host(state.index_encoder))
+    retriever = make_retriever(config, parts, workdir, config.k, layout, encoded_in_step=every > 0, questions=train)
+    write_record(workdir, first, getattr(retriever, "index", None))  # closed book has none
     step_fn = make_train_step(
         parts.arch,
         optimizer,
@@ -92,40 +98,52 @@ def _train(
         accumulate=t.accumulate,
         layout=layout,
     )
-    on_devices = layout.place(frozen)
+    retrieves = config.retriever != "none"
+    collapse = CollapseMonitor(t.batch_size, retriever.k, len(parts.collection.passages))
     mine, pad_id = layout.my_rows(t.batch_size), parts.arch.generator.pad_id
-    with contextlib.ExitStack() as stack:
-        metrics = stack.enter_context(MetricsWriter(workdir))
-        progress = stack.enter_context(Progress(t.steps, t.batch_size, start=first))
-        pending: tuple[int, Mapping[str, Any]] | None = None
-        tower, most = parts.arch.question_encoder, config.data.max_source_tokens
-        asked, encoded = _questions(examples, first, config, mine), None
-        query_params = state.trainable.get("question_encoder", on_devices.get("question_encoder"))
-        for number in range(first, t.steps):
-            begin = time.monotonic()
-            try:
-                batch, _ = make_batch(retriever, tower, query_params, *asked, encoded)
-            except ValueError:
-                if pending is not None:  # question vectors that are not finite: the last step's loss says why
-                    _report(pending, t.log_every, t.steps, metrics, progress, rules)
-                raise
-            waited = time.monotonic() - begin
-            batch, width = to_devices(batch, pad_id, most, layout, t.accumulate, retriever.resident)
-            state, report = step_fn(state, on_devices, batch, width, retriever.resident)
+    tower, most = parts.arch.question_encoder, config.data.max_source_tokens
+    asked, encoded, found = _questions(examples, first, config, mine), None, None
+
+    def query_params(state: TrainState) -> Any:
+        return state.trainable.get("question_encoder", on_devices.get("question_encoder"))
+
+    def advance(number: int, state: TrainState, speed: Speed) -> tuple[TrainState, dict[str, Any]]:
+        nonlocal asked, encoded, found
+        if every and number % every == 0 and number > first:
+            state = _taken_over(state, on_devices)
+            now = dataclasses.replace(parts, passage_encoder=layout.to_host(state.index_encoder))
+            retriever.take_index(run_index(config, now, workdir))
+        with speed.waiting("retrieval"):
+            batch, rows = found or make_batch(retriever, tower, query_params(state), *asked, encoded)
+        # A resumed run has nothing found before its first step, so after a checkpoint nothing is; nor in the index that
+        # a refresh replaces.
+        lags = bool(t.retrieval_lag) and all((number + 1) % n for n in (t.checkpoint_every, every) if n)
+        asked, found = _questions(examples, number + 1, config, mine), None
+        if lags:
+            encoded = retriever.encode_ahead(tower, query_params(state), asked[0])
+        batch, width = shaped(batch, pad_id, most, layout, t.accumulate, retriever.resident)
+        speed.padding(padding_share(batch, pad_id, width))
+        rows = layout.rows(rows.astype(np.int32)) if rows is not None and retrieves else None
+        state, report = step_fn(state, on_devices, layout.rows(batch), width, retriever.resident, rows)
+        speed.compiled(number + 1, batch)
+        if lags:
+            with speed.waiting("search"):
+                found = make_batch(retriever, tower, query_params(state), *asked, encoded)
+        else:
             # The next questions are encoded behind this step, with the encoder that it leaves: the device has work
             # while the host reads, writes and saves.
-            asked = _questions(examples, number + 1, config, mine)
-            query_params = state.trainable.get("question_encoder", on_devices.get("question_encoder"))
-            encoded = retriever.encode_ahead(tower, query_params, asked[0])
-            # The last step's numbers are read only now, while this one runs.
-            if pending is not None:
-                _report(pending, t.log_every, t.steps, metrics, progress, rules)
-            pending = number + 1, {**report, "retrieval_wait_seconds": waited}
-            if (number + 1) % t.checkpoint_every == 0 or number + 1 == t.steps:
-                _report(pending, t.log_every, t.steps, metrics, progress, rules)
-                pending = None
-                checkpointer.save(number + 1, state)
+            encoded = retriever.encode_ahead(tower, query_params(state), asked[0])
+        generation = {"index_generation": number // every} if every else {}
+        return state, {**report, **generation}
+
+    state = run_steps(config, workdir, checkpointer, rules, state, advance, traced, collapse.warning)
     return merge(layout.to_host(state.trainable), frozen)
+
+
+def _taken_over(state: TrainState, frozen: Any) -> TrainState:
+    """The state whose index shall be made by the passage encoder as it is now."""
+    encoder = merge(state.trainable, frozen)["passage_encoder"]
+    return state.replace(index_encoder=jax.tree.map(jnp.copy, encoder))  # a step gives the other's buffers up
 
 
 def _questions(examples: Examples, step: int, config: Config, mine: Int[np.ndarray, "B"]) -> tuple[Any, ...]:
@@ -138,42 +156,6 @@ def _questions(examples: Examples, step: int, config: Config, mine: Int[np.ndarr
     return examples.question[rows], examples.source_question[rows], texts, examples.target[rows], weight
 
 
-def rules_and_optimizer(config: Config) -> tuple[tuple[Rule, ...], optax.GradientTransformation]:
-    """Who is trained at which rate, and by what."""
-    o = config.optimizer
-    rules = make_rules(
-        learning_rate=o.learning_rate,
-        retriever_learning_rate=o.retriever_learning_rate,
-        steps=config.train.steps,
-        schedule=o.schedule,
-        warmup_steps=o.warmup_steps,
-        freeze=config.freeze,
-    )
-    return rules, make_optimizer(rules, clip_norm=o.clip_norm, weight_decay=o.weight_decay, b1=o.b1, b2=o.b2)
-
-
-def _report(
-    pending: tuple[int, Mapping[str, Any]],
-    every: int,
-    steps: int,
-    metrics: MetricsWriter,
-    progress: Progress,
-    rules: Any,
-) -> None:
-    """Reads one step's numbers, refuses a loss that is not finite, and writes those that are due."""
-    step, report = pending
-    loss = float(np.asarray(report["loss"]))
-    if not math.isfinite(loss):
-        raise NonFiniteLoss(
-            f"step {step}: the loss is {loss}; nothing of this step was saved. Lower config.optimizer.learning_rate, "
-            "or look at the batch of this step; the last checkpoint is whole"
-        )
-    if step % every == 0 or step == steps:
-        progress.update(step, loss)
-        rates = {f"learning_rate/{pattern}": rate for pattern, rate in learning_rates(rules, step - 1).items()}
-        metrics.write(step, {**report, **rates, "questions_per_second": progress.questions_per_second})
-
-
 def trained_params(config: Config, workdir: str | os.PathLike[str], parts: Parts) -> dict[str, Any]:
     """The parameters of a run's newest checkpoint; the run's config.json stays as it was trained with.
 
@@ -183,8 +165,9 @@ def trained_params(config: Config, workdir: str | os.PathLike[str], parts: Parts
     """
     rules, optimizer = rules_and_optimizer(config)
     trainable, frozen = partition(parts.params, rules)
+    index_encoder = parts.params["passage_encoder"] if config.index.refresh_every else None
     layout = make_layout(config)
     with Checkpointer(workdir, to_json(config), keep=config.train.keep_checkpoints, record=False) as checkpointer:
-        wanted = layout.abstract(jax.eval_shape(lambda: init_state(trainable, optimizer)))
+        wanted = layout.abstract(jax.eval_shape(lambda: init_state(trainable, optimizer, index_encoder)))
         state: TrainState = checkpointer.restore(wanted)
     return merge(layout.to_host(state.trainable), frozen)

@@ -31,23 +31,33 @@ def _number(value: Any) -> int | float | str:
 
 
 class MetricsWriter:
-    """Appends one JSON object per line to `directory`/metrics.jsonl, flushed line by line.
+    """Appends one JSON object per line to a file, flushed line by line. On several hosts only process 0 writes.
 
-    A line that a killed run left half written is removed first. On several hosts only process 0 writes.
+    What a killed run left is removed first: half a line, and lines of steps that are done again.
 
     Args:
       directory: made if it is not there.
+      start: the last step whose line stays; None: all lines stay.
+      name: of the file.
       tensorboard: also write TensorBoard event files there.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], tensorboard: bool = False):
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        start: int | None = None,
+        name: str = "metrics.jsonl",
+        tensorboard: bool = False,
+    ):
         self._file: io.TextIOBase | None = None
         self._events = None
         if jax.process_index() != 0:
             return
-        path = Path(directory) / "metrics.jsonl"
+        path = Path(directory) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         _drop_half_a_line(path)
+        if start is not None:
+            _drop_after(path, start)
         self._file = path.open("a", encoding="utf-8")
         if tensorboard:
             from tensorboardX import SummaryWriter  # slow to import, and not everybody wants it
@@ -59,12 +69,14 @@ class MetricsWriter:
 
         Args:
           step: the step that the numbers belong to.
-          values: Python numbers, or arrays of one element on host or device (these are waited for).
+          values: Python numbers, arrays of one element on host or device (these are waited for), or words for whoever
+            reads the file, which TensorBoard does not get.
         """
         if self._file is None:
             return
-        numbers = {name: _number(value) for name, value in values.items()}
-        self._file.write(json.dumps({"step": step} | numbers, allow_nan=False) + "\n")
+        words = {name: value for name, value in values.items() if isinstance(value, str)}
+        numbers = {name: _number(value) for name, value in values.items() if name not in words}
+        self._file.write(json.dumps({"step": step} | numbers | words, allow_nan=False) + "\n")
         self._file.flush()
         if self._events is not None:
             for name, number in numbers.items():
@@ -90,11 +102,19 @@ def _drop_half_a_line(path: Path) -> None:
             os.truncate(path, len(whole[0] + whole[1]))
 
 
-def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl in the order written, NaN and infinities as floats again.
+def _drop_after(path: Path, step: int) -> None:
+    if not path.exists():
+        return
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if json.loads(line)["step"] <= step]
+    if len(kept) < len(lines):
+        beside = path.with_name(f"{path.name}.partial")
+        beside.write_text("".join(kept), "utf-8")
+        os.replace(beside, path)
 
-    A run that went on from a checkpoint may have written a step twice; the later line is the one that counts.
-    """
+
+def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl in the order written, NaN and infinities as floats again."""
 
     def back(value: Any) -> Any:
         return float(value) if value in ("NaN", "Infinity", "-Infinity") else value
@@ -148,6 +168,13 @@ class Progress:
             # Straight to the file: the console would wrap at 80 columns, which splits lines in logs.
             line = f"step {step}/{self._steps}  loss {shown}  {rate} questions/s  {left} left"
             print(line, file=self._console.file, flush=True)
+
+    def say(self, text: str) -> None:
+        """A line of its own, above the bar if there is one."""
+        if self._bar is not None:
+            self._console.print(text, markup=False, highlight=False)
+        elif not self._quiet:
+            print(text, file=self._console.file, flush=True)
 
     def close(self) -> None:
         """Leaves the bar as it stands and gives the terminal back."""

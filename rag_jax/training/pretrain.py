@@ -1,8 +1,8 @@
 """HOST. From nothing to a retriever and a reader: what `configs/world_pretrain.py` runs.
 
 The paper starts from a trained DPR and a trained BART. Here both are made from the training countries alone: the
-tokenizer from their passages, the towers by contrastive training, the generator by reading counterfactual passages that
-grow longer in stages. A tokenizer and towers that are there already are not made again; the reader is.
+tokenizer from their passages, the towers as `rag_jax.training.dpr` trains them, the generator by reading counterfactual
+passages that grow longer in stages. A tokenizer and towers that are there already are not made again; the reader is.
 """
 
 from __future__ import annotations
@@ -21,19 +21,15 @@ from jaxtyping import Array, Int
 from transformers import PreTrainedTokenizerFast
 
 from rag_jax.models.bart import Bart, BartConfig
-from rag_jax.models.bert import Bert, BertConfig
-from rag_jax.rag.retrieve import encode
 from rag_jax.rag.source import SPECIALS
 from rag_jax.text.tokens import Tokenizers, train_tokenizer, trim
 from rag_jax.text.world_facts import EDITIONS, Counterfactuals, split_of, world_passages, world_questions
-from rag_jax.training.contrastive import tower_loss
 from rag_jax.training.optimizer import make_optimizer, make_rules
 from rag_jax.training.reader import reader_exact, reader_loss
 from rag_jax.types import Passage
 
 EDITION = "2020"
 QUESTION_WIDTH, TARGET_WIDTH = 24, 16  # tokens; the reader's longer examples are left out
-PASSAGE_WIDTH = 112  # tokens of a passage in the towers' training; longer ones are cut
 Log = Callable[[dict[str, Any]], None]
 
 
@@ -71,44 +67,6 @@ def make_tokenizer(vocab_size: int, seed: int, made_up: int = 20_000) -> PreTrai
     return train_tokenizer(texts, vocab_size)
 
 
-def tower_batches(
-    tokenizers: Tokenizers, seed: int, groups: int
-) -> Iterator[tuple[Int[np.ndarray, "B Q"], Int[np.ndarray, "B P"]]]:
-    """Questions with their passages, several on each country: a country's other passages are hard negatives.
-
-    Real training questions and passages make a third of the groups, counterfactual ones the rest; of these every other
-    one is on a namesake of the country before.
-    """
-    rng, source = np.random.default_rng(seed), Counterfactuals(EDITION)
-    texts = {p.passage.id: p.passage for p in world_passages(EDITION)}
-    by_country: dict[str, list[Any]] = {}
-    for item in world_questions(EDITION, "train"):
-        by_country.setdefault(item.country, []).append(item)
-    countries = sorted(by_country)
-    while True:
-        questions, passages, seen = [], [], set()
-        for country in rng.choice(countries, groups // 3, replace=False):
-            for index in rng.permutation(len(by_country[country])):
-                item = by_country[country][index]
-                gold = item.question.positive_ids[0]
-                if gold not in seen:
-                    seen.add(gold)
-                    questions.append(item.question.text)
-                    passages.append(texts[gold])
-        country = None
-        while len(questions) < groups * 8:
-            examples = source.sample_group(rng, facts=(2, 5), namesake_of=country)
-            country = examples[0].country if country is None else None
-            for example in examples:
-                questions.append(example.question)
-                passages.append(Passage("", example.title, example.text))
-        count = groups * 8
-        yield (
-            widen(tokenizers.questions(questions[:count]), QUESTION_WIDTH, tokenizers.question.pad_token_id),
-            widen(tokenizers.passages(passages[:count]), PASSAGE_WIDTH, tokenizers.passage.pad_token_id),
-        )
-
-
 def reader_batches(
     tokenizers: Tokenizers, seed: int, stage: ReaderStage
 ) -> Iterator[tuple[int, Int[np.ndarray, "B Q"], Int[np.ndarray, "B P"], Int[np.ndarray, "B T"]]]:
@@ -142,53 +100,6 @@ def widen(rows: Int[np.ndarray, "N L"], width: int, pad_id: int) -> Int[np.ndarr
     return np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=pad_id)
 
 
-def train_towers(
-    config: BertConfig, tokenizers: Tokenizers, *, steps: int, groups: int, learning_rate: float, seed: int, log: Log
-) -> dict[str, Any]:
-    """Both towers from random weights; returns {'question_encoder', 'passage_encoder'}."""
-    _, key = jax.random.split(jax.random.key(seed))
-    tower = Bert(config).init(key, tokens=jnp.ones((1, 8), jnp.int32))["params"]
-    # Both towers start alike: a word then means the same on both sides, and learning to match names starts at once.
-    params = {"question_encoder": tower, "passage_encoder": tower}
-    rules = make_rules(learning_rate=learning_rate, steps=steps, schedule="cosine", warmup_steps=min(100, steps))
-    optimizer = make_optimizer(rules, clip_norm=1.0, weight_decay=0.01, b2=0.98)
-
-    @jax.jit
-    def step(params: Any, state: Any, questions: Array, passages: Array) -> tuple[Any, Any, dict[str, Array]]:
-        rows = jnp.arange(questions.shape[0])
-        gradient, report = jax.grad(tower_loss, has_aux=True)(params, config, questions, passages, rows)
-        updates, state = optimizer.update(gradient, state, params)
-        return optax.apply_updates(params, updates), state, report
-
-    state = optimizer.init(params)
-    begin, kept = time.monotonic(), []
-    for number, batch in zip(range(1, steps + 1), tower_batches(tokenizers, seed, groups), strict=False):
-        params, state, report = step(params, state, *batch)
-        kept.append(report)
-        if number % 100 == 0 or number == steps:
-            log({"part": "towers", "step": number, **means(kept), "seconds": round(time.monotonic() - begin)})
-            kept = []
-    log({"part": "towers", "step": steps, "split": "validation", **tower_recall(params, config, tokenizers)})
-    return params
-
-
-def tower_recall(
-    params: Any, config: BertConfig, tokenizers: Tokenizers, split: str = "validation", ks: tuple[int, ...] = (1, 5)
-) -> dict[str, float]:
-    """Share of a split's questions whose gold passage is among the k best of the whole edition, exact search."""
-    passages = [p.passage for p in world_passages(EDITION)]
-    questions = [q.question for q in world_questions(EDITION, split)]
-
-    def vectors(tower: str, rows: np.ndarray) -> np.ndarray:
-        return np.concatenate([encode(config, params[tower], rows[i : i + 256]) for i in range(0, len(rows), 256)])
-
-    scores = vectors("question_encoder", tokenizers.questions([q.text for q in questions]))
-    scores = scores @ vectors("passage_encoder", tokenizers.passages(passages)).T
-    gold = np.array([int(q.positive_ids[0].rpartition("-")[2]) - 1 for q in questions])
-    rank = (scores > np.take_along_axis(scores, gold[:, None], 1)).sum(1)
-    return {f"recall_at_{k}": float((rank < k).mean()) for k in ks}
-
-
 def train_reader(
     config: BartConfig,
     tokenizers: Tokenizers,
@@ -217,13 +128,7 @@ def train_reader(
     rules = make_rules(learning_rate=learning_rate, steps=total, schedule="cosine", warmup_steps=min(200, total))
     optimizer = make_optimizer(rules, clip_norm=1.0, weight_decay=0.01, b2=0.98)
 
-    @functools.partial(jax.jit, static_argnames="width", donate_argnums=(0, 1))
-    def step(params: Any, state: Any, question: Array, passage: Array, target: Array, width: int) -> Any:
-        loss = functools.partial(reader_loss, config=config, width=width)
-        gradient, report = jax.grad(loss, has_aux=True)(params, question=question, passage=passage, target=target)
-        updates, state = optimizer.update(gradient, state, params)
-        return optax.apply_updates(params, updates), state, report
-
+    step = make_reader_step(config, optimizer)
     state, begin = optimizer.init(params), time.monotonic()
     for index, stage in enumerate(stages):
         kept = []
@@ -240,6 +145,22 @@ def train_reader(
                 log({"part": "reader", "stage": index, "step": number, "split": "validation", **figures})
                 save(index, params)
     return params
+
+
+def make_reader_step(config: BartConfig, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
+    """A jitted `step(params, state, question, passage, target, width) -> (params, state, report)`.
+
+    The buffers of the first two are donated.
+    """
+
+    @functools.partial(jax.jit, static_argnames="width", donate_argnums=(0, 1))
+    def step(params: Any, state: Any, question: Array, passage: Array, target: Array, width: int) -> Any:
+        loss = functools.partial(reader_loss, config=config, width=width)
+        gradient, report = jax.grad(loss, has_aux=True)(params, question=question, passage=passage, target=target)
+        updates, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state, report
+
+    return step
 
 
 def reader_accuracy(

@@ -5,44 +5,81 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import re
 import sys
 import time
 from typing import Any
 
 import jax
 
-from rag_jax.config import Config, to_json
-from rag_jax.models.presets import BART_PRESETS, BERT_PRESETS, TINY_VOCAB
-from rag_jax.models.weights import load_params, save_params
-from rag_jax.rag.model import architecture, save_weights
+from rag_jax.config import Config, finalise, to_json, update
+from rag_jax.experiment import Parts
+from rag_jax.models.presets import BART_PRESETS, TINY_VOCAB
+from rag_jax.models.weights import save_params
+from rag_jax.rag.model import architecture, init_towers, save_weights
 from rag_jax.sharding import start
+from rag_jax.text.datasets import load_collection
 from rag_jax.text.tokens import Tokenizers, load_tokenizer
-from rag_jax.training.loop import NonFiniteLoss, train
+from rag_jax.text.world_facts import SECTIONS
+from rag_jax.training.dpr import train_towers
+from rag_jax.training.loop import train
 from rag_jax.training.metrics import MetricsWriter
-from rag_jax.training.pretrain import ReaderStage, make_tokenizer, train_reader, train_towers
+from rag_jax.training.pretrain import ReaderStage, make_tokenizer, train_reader
+from rag_jax.training.steps import NonFiniteLoss
+from rag_jax.training.stopping import STOPPED, Stopped
 
 FAILED = 1  # exit code of a run that ended with a message
+TOWER_PASSAGE = 112  # tokens of a passage in the towers' pretraining; longer ones are cut
 
 
-def run_recipe(config: Config, workdir: str | os.PathLike[str]) -> int:
+def run_recipe(config: Config, workdir: str | os.PathLike[str], profile: str = "") -> int:
     """Runs the configuration's recipe; what a user can mend ends in one message on standard error.
 
+    Args:
+      config: final.
+      workdir: the run's own directory.
+      profile: steps to trace, as in '10-13'; '' = none.
+
     Returns:
-      The exit code: 0, or 1 after a message.
+      The exit code: 0; 1 after a message; `STOPPED` of a run that was asked to stop and can go on.
     """
     try:
         start()
-        RECIPES[config.recipe](config, workdir)
+        RECIPES[config.recipe](config, workdir, traced=_steps(profile))
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return STOPPED
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        print(
+            f"error: the work of several processes was broken off ({str(error).splitlines()[0][:300]}). If one of them "
+            "ended, see what it said; the same command on all of them goes on from the last checkpoint",
+            file=sys.stderr,
+        )
+        return FAILED
     except (ValueError, OSError, NonFiniteLoss) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     return 0
 
 
-def world_pretrain(config: Config, workdir: str | os.PathLike[str]) -> None:
+def _steps(text: str) -> range | None:
+    """'10-13' -> the steps from 10 to 13."""
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    steps = range(int(found[1]), int(found[2] or found[1]) + 1) if found else range(0)
+    if not steps or not steps[0]:
+        raise ValueError(f"--profile={text}: steps from 1 on, as in 10-13")
+    return steps
+
+
+def world_pretrain(config: Config, workdir: str | os.PathLike[str], traced: range | None = None) -> None:
     """Makes tokenizer, towers and reader from nothing, as `configs/world_pretrain.py` says, into `workdir`/weights.
 
-    A tokenizer and towers that are there are not made again. `workdir`/metrics.jsonl is the log.
+    A tokenizer and towers that are there are not made again. The logs are `workdir`/towers/metrics.jsonl, a run of
+    recipe 'dpr', and `workdir`/metrics.jsonl, the reader's. Of the towers' steps some may be traced.
 
     Raises:
       ValueError: there are several processes.
@@ -63,7 +100,13 @@ def world_pretrain(config: Config, workdir: str | os.PathLike[str]) -> None:
         max_passage=d.max_passage_tokens,
         max_target=d.max_target_tokens,
     )
-    params: dict[str, Any] = {}
+    # Dropout would only slow the towers down: no example comes twice.
+    arch = architecture("tiny", "tiny", "tiny", dropout=0.0)
+    towers = init_towers(arch, jax.random.key(config.seed))
+    collection = load_collection("world_facts", edition=d.edition, split="validation")
+    short = dataclasses.replace(tokenizers, max_passage=TOWER_PASSAGE)
+    parts = Parts(arch, short, towers, towers["passage_encoder"], collection)
+    params = train_towers(_towers_config(config), workdir / "towers", parts, traced)
     with MetricsWriter(workdir) as metrics:
 
         def log(record: dict[str, Any]) -> None:
@@ -71,22 +114,6 @@ def world_pretrain(config: Config, workdir: str | os.PathLike[str]) -> None:
             words = [record.pop(name) for name in ("part", "split") if name in record]
             metrics.write(record.pop("step", 0), {"/".join([*words, name]): value for name, value in record.items()})
 
-        parts = ("question_encoder", "passage_encoder")
-        if all((workdir / f"{part}.safetensors").is_file() for part in parts):
-            params |= {part: load_params(workdir / f"{part}.safetensors") for part in parts}
-        else:
-            towers = dataclasses.replace(BERT_PRESETS["tiny"], dropout=0.0, attention_dropout=0.0)
-            params |= train_towers(
-                towers,
-                tokenizers,
-                steps=p.tower_steps,
-                groups=p.tower_groups,
-                learning_rate=p.tower_learning_rate,
-                seed=config.seed,
-                log=log,
-            )
-            for part in parts:
-                save_params(workdir / f"{part}.safetensors", params[part])
         stages = tuple(
             ReaderStage(steps, p.reader_batch_size, facts, widths)
             for steps, facts, widths in (
@@ -110,4 +137,26 @@ def world_pretrain(config: Config, workdir: str | os.PathLike[str]) -> None:
         log({"seconds": round(time.monotonic() - started)})
 
 
-RECIPES = {"rag": train, "world_pretrain": world_pretrain}
+def _towers_config(config: Config) -> Config:
+    """The towers' part of a pretraining as an experiment of recipe 'dpr'."""
+    p = config.pretrain
+    values = {
+        "seed": config.seed,
+        "data.edition": config.data.edition,
+        "dpr.hard_negatives": 0,
+        "model.init_from": "",
+        "model.dropout": 0.0,
+        "optimizer.learning_rate": p.tower_learning_rate,
+        "optimizer.schedule": "cosine",
+        "optimizer.warmup_steps": min(100, p.tower_steps),
+        "optimizer.weight_decay": 0.01,
+        "optimizer.clip_norm": 1.0,
+        "optimizer.b2": 0.98,
+        "train.batch_size": p.tower_groups * len(SECTIONS),
+        "train.steps": p.tower_steps,
+        "train.log_every": 100,
+    }
+    return finalise(update(Config(recipe="dpr"), values))
+
+
+RECIPES = {"rag": train, "dpr": train_towers, "world_pretrain": world_pretrain}

@@ -10,6 +10,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Float, Int
 
 from rag_jax.rag.device_retrieve import Resident, retrieve
 from rag_jax.rag.loss import means, rag_sums
@@ -21,17 +22,20 @@ from rag_jax.types import Batch
 
 @flax.struct.dataclass
 class TrainState:
-    """Everything that a step changes.
+    """Everything that a run goes on from.
 
     Attributes:
       step: int32, number of updates made.
       trainable: the parameters that are trained, nested dict.
       optimizer: optax state over `trainable` alone.
+      index_encoder: where the passage encoder is trained, its parameters when the index was last made; steps leave them
+        as they are. Else None.
     """
 
     step: Any
     trainable: Any
     optimizer: Any
+    index_encoder: Any = None
 
 
 def make_train_step(
@@ -45,9 +49,10 @@ def make_train_step(
     accumulate: int = 1,
     layout: Layout = ONE_DEVICE,
 ) -> Callable[..., tuple[TrainState, dict[str, jax.Array]]]:
-    """A jitted `step(state, frozen, batch, width, resident=None) -> (state, report)`; the state's buffers are donated.
+    """A jitted `step(state, frozen, batch, width, resident=None, rows=None) -> (state, report)`; donates the state.
 
     With `resident` the step finds the passages of its questions by itself, with the question encoder that it is given.
+    Else `rows` [B,K] may say which the host found. With either the report has `distinct_passages`.
 
     Dropout keys are folded from the seed and the step's number, so a resumed run draws the same ones.
 
@@ -65,12 +70,17 @@ def make_train_step(
 
     @functools.partial(jax.jit, static_argnames="width", donate_argnums=0, compiler_options=layout.compiler_options)
     def step(
-        state: TrainState, frozen: Any, batch: Batch, width: int, resident: Resident | None = None
+        state: TrainState,
+        frozen: Any,
+        batch: Batch,
+        width: int,
+        resident: Resident | None = None,
+        rows: jax.Array | None = None,
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         if resident is not None:
             encoder = merge(state.trainable, frozen)["question_encoder"]
             with layout.rows_stay():
-                batch, _ = retrieve(resident, arch, layout.ready(encoder), batch)
+                batch, rows = retrieve(resident, arch, layout.ready(encoder), batch)
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
         settings = {"variant": variant, "width": width, "label_smoothing": label_smoothing, "devices": layout.parts}
 
@@ -90,12 +100,21 @@ def make_train_step(
         else:
             parts = _parts(batch, accumulate, layout.parts)
             gradient, report = _one_after_the_other(sums, state.trainable, parts, key, cut)
-        updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.trainable)
         report = report | {"gradient_norm": optax.global_norm(gradient)}
-        state = TrainState(state.step + 1, optax.apply_updates(state.trainable, updates), optimizer_state)
-        return layout.constrain(state), report
+        if rows is not None:
+            report["distinct_passages"] = distinct_passages(rows)
+        return updated(state, gradient, optimizer, layout), report
 
     return step
+
+
+def updated(
+    state: TrainState, gradient: Any, optimizer: optax.GradientTransformation, layout: Layout = ONE_DEVICE
+) -> TrainState:
+    """The state after one update; inside a jitted step."""
+    updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.trainable)
+    trainable = optax.apply_updates(state.trainable, updates)
+    return layout.constrain(state.replace(step=state.step + 1, trainable=trainable, optimizer=optimizer_state))
 
 
 Sums = Callable[[Any, Batch, Any], tuple[jax.Array, dict[str, jax.Array]]]
@@ -142,19 +161,34 @@ def _one_after_the_other(
     return jax.tree.map(lambda x: x / jnp.maximum(found["weight"], 1e-9), gradient), means(found)
 
 
-def init_state(trainable: Any, optimizer: optax.GradientTransformation) -> TrainState:
+def distinct_passages(rows: Int[Array, "B K"]) -> Float[Array, ""]:
+    """The share of different passages among all that a batch found; 1 = no passage twice, 0 = none found.
+
+    Args:
+      rows: row numbers; -1 where there is none.
+    """
+    ordered = jnp.sort(rows, axis=None)
+    new = jnp.concatenate([ordered[:1] >= 0, (ordered[1:] >= 0) & (ordered[1:] != ordered[:-1])])
+    return new.sum() / jnp.maximum((rows >= 0).sum(), 1)
+
+
+def init_state(trainable: Any, optimizer: optax.GradientTransformation, index_encoder: Any = None) -> TrainState:
     """The state before the first step; works under `jax.eval_shape`."""
-    return TrainState(jnp.zeros((), jnp.int32), trainable, optimizer.init(trainable))
+    return TrainState(jnp.zeros((), jnp.int32), trainable, optimizer.init(trainable), index_encoder)
 
 
-def create_state(trainable: Any, optimizer: optax.GradientTransformation, layout: Layout) -> TrainState:
+def create_state(
+    trainable: Any, optimizer: optax.GradientTransformation, layout: Layout, index_encoder: Any = None
+) -> TrainState:
     """The state before the first step on its devices; no device ever holds more than its part.
 
     Args:
       trainable: arrays on the host, the same in every process. They stay as they are.
       optimizer: over them.
       layout: where the state shall lie; with a mesh.
+      index_encoder: see `TrainState`; on the host.
     """
-    shapes = jax.eval_shape(lambda: init_state(trainable, optimizer))
-    placed = layout.place(trainable)
-    return jax.jit(lambda tree: init_state(tree, optimizer), out_shardings=layout.shardings(shapes))(placed)
+    shapes = jax.eval_shape(lambda: init_state(trainable, optimizer, index_encoder))
+    placed, encoder = layout.place(trainable), layout.place(index_encoder, "index_encoder/")
+    create = jax.jit(lambda *trees: init_state(trees[0], optimizer, trees[1]), out_shardings=layout.shardings(shapes))
+    return create(placed, encoder)

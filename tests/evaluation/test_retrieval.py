@@ -38,6 +38,9 @@ def test_regex_answers_are_searched_for():
     assert has_answer("on June 14, 1777", [r"june\s+14"], regex=True)
     assert not has_answer("on June 14, 1777", [r"june\s+14"])
     assert has_answer("n\u00e9", ["n.\u0301"], regex=True)  # the text is decomposed for them too
+    assert has_answer("höher als die Sněžka", [r"Sn\ě\žka"], regex=True)  # and so are they, escapes and all
+    assert has_answer("a\\é", [r"a\\é"], regex=True)  # an escaped backslash stays one
+    assert [has_answer(text, ["Qu[eé]bec"], regex=True) for text in ("Quebec", "Québec")] == [True, False]
 
 
 def test_tokens_are_those_of_dprs_pattern():

@@ -101,6 +101,9 @@ def test_model_flops_are_three_forward_passes_of_what_is_trained():
     assert model_flops(plan) == pytest.approx(3 * (tower + encoder + decoder + head + scores), rel=0.02)
     frozen = model_flops(plan_of(freeze=("question_encoder",)))
     assert model_flops(plan) - frozen == pytest.approx(2 * tower, rel=0.02)
+    passages = q.layers * layers(rows * 21, 21, q, q.hidden)
+    both = model_flops(plan_of(index__refresh_every=10))
+    assert both - model_flops(plan) == pytest.approx(3 * passages, rel=0.02)
 
 
 def test_loops_are_counted_as_often_as_they_run():

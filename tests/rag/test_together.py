@@ -10,6 +10,7 @@ import pytest
 from rag_jax.fit.model_flops import forward_flops
 from rag_jax.models.bart import Bart
 from rag_jax.rag.decode import decode_sequence, decode_together
+from rag_jax.rag.labels import decode_labels
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.score import answer_token_logprobs
 from rag_jax.rag.shapes import packed
@@ -106,6 +107,19 @@ def test_greedy_decoding_equals_a_plain_loop_without_cache(params, case):
         assert found.tokens[row, 0].tolist() == tokens + [PAD] * (T - len(tokens))
         assert found.logprob[row, 0] == pytest.approx(total, abs=1e-4)
     assert len(set(lengths)) > 1
+    assert found.posterior is None
+
+
+def test_labels_are_as_likely_as_the_one_decoder_says(params, case):
+    labels = (5, 9, 12)
+    found = jax.jit(decode_labels, static_argnums=(1, 5), static_argnames="together")(
+        params, CONFIG, *case[:2], jnp.full((B, K), 9.0), labels, together=True
+    )
+    start = jnp.full(T, PAD).at[0].set(CONFIG.decoder_start_id)
+    for row, (source, mask) in enumerate(zip(*case[:2], strict=True)):
+        logp = np.asarray(next_logprobs(params, *joined_by_hand(params, source, mask), start))[0]
+        close(found.logprob[row], sorted(logp[list(labels)], reverse=True))
+        assert found.tokens[row, 0, 0] == max(labels, key=lambda label: logp[label])
     assert found.posterior is None
 
 

@@ -15,11 +15,12 @@ from rag_jax.index.device_searcher import device_index
 from rag_jax.models.bart import BartConfig
 from rag_jax.models.bert import BertConfig
 from rag_jax.rag.answer import decode_batch
-from rag_jax.rag.model import Architecture, init_params
+from rag_jax.rag.model import Architecture, init_params, init_towers
 from rag_jax.rag.retrieve import encode
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.shapes import to_devices
 from rag_jax.sharding import Layout, make_mesh, state_rules
+from rag_jax.training.contrastive import TowerBatch, make_tower_step
 from rag_jax.training.optimizer import make_optimizer, make_rules
 from rag_jax.training.step import create_state, make_train_step
 from rag_jax.types import Batch
@@ -69,7 +70,7 @@ def layouts():
 
 
 def example(rng):
-    """Parameters on the host, a batch whose sources fit two to a row, and the vectors of all passages."""
+    """Parameters on the host, a batch whose sources fit two to a row, its passages' rows and all passages' vectors."""
     params = jax.device_get(jax.jit(lambda key: init_params(ARCH, key))(jax.random.key(0)))
     params.pop("passage_encoder")
     params["generator"]["final_logits_bias"] = np.where(np.arange(V) == READER.eos_id, 4, 0).astype(np.float32)
@@ -87,7 +88,8 @@ def example(rng):
     weight = rng.uniform(0.5, 2, B).astype(np.float32)
     weight[3] = 0
     question, target = tokens(B, 8), tokens(B, 5)
-    return params, Batch(question, tokens(B, 5), tokens(B, K, 4), vectors[chosen], valid, target, weight), vectors
+    batch = Batch(question, tokens(B, 5), tokens(B, K, 4), vectors[chosen], valid, target, weight)
+    return params, batch, np.where(valid, chosen, -1).astype(np.int32), vectors
 
 
 def difference(tree, other):
@@ -109,7 +111,7 @@ def collectives(text):
     return [(m[2], m[1], (re.search(r'op_name="([^"]*)"', rest) or ["", ""])[1]) for m, rest in found]
 
 
-def trained(layout, params, batch, accumulate=1, variant="sequence"):
+def trained(layout, params, batch, rows, accumulate=1, variant="sequence"):
     """One step: report, gradient (Adam's first moment is a tenth of it), parameters; the program and the state."""
     state = create_state(params, OPTIMIZER, layout)
     settings = {"variant": variant, "label_smoothing": 0.1, "dropout": False, "seed": 0}
@@ -117,11 +119,24 @@ def trained(layout, params, batch, accumulate=1, variant="sequence"):
     placed, width = to_devices(batch, READER.pad_id, WIDTH, layout, accumulate)
     assert placed.slots is not None
     assert width == WIDTH
-    program = step.lower(state, {}, placed, width).compile()
-    new, report = program(state, {}, placed)
+    rows = layout.rows(rows)
+    program = step.lower(state, {}, placed, width, None, rows).compile()
+    new, report = program(state, {}, placed, None, rows)
     gone = all(leaf.is_deleted() for leaf in jax.tree.leaves(state.trainable))
     numbers = jax.device_get({"report": report, "gradient": new.optimizer[1].mu, "params": new.trainable})
     return numbers, program.as_text(), new, gone
+
+
+def contrasted(layout, rng):
+    """One step of both towers, each question against the passages of all devices: report and gradient."""
+    towers = jax.device_get(jax.jit(lambda key: init_towers(ARCH, key))(jax.random.key(1)))
+    tokens = rng.integers(3, V, (B, 8)), rng.integers(3, V, (B, 2, 12))
+    valid = np.ones((B, 2), bool)
+    valid[::3, 1] = False
+    batch = TowerBatch(*(rows.astype(np.int32) for rows in tokens), valid)
+    step = make_tower_step(ARCH, OPTIMIZER, dropout=False, seed=0, layout=layout)
+    state, report = step(create_state(towers, OPTIMIZER, layout), {}, layout.rows(batch))
+    return jax.device_get({"report": report, "gradient": state.optimizer[1].mu})
 
 
 def decoded(layout, params, batch, *hows):
@@ -144,11 +159,16 @@ def found(layout, params, batch, vectors):
 
 
 def main():
-    params, batch, vectors = example(np.random.default_rng(0))
+    params, batch, rows, vectors = example(np.random.default_rng(0))
     before = jax.tree.map(np.copy, params)
     places = layouts()
-    steps = {name: trained(layout, params, batch, 1 + (name == "plain")) for name, layout in places.items()}
-    out = {"steps": {}, "programs": {}, "specs": {}, "decoded": {}, "found": {}}
+    steps = {name: trained(layout, params, batch, rows, 1 + (name == "plain")) for name, layout in places.items()}
+    out = {"steps": {}, "programs": {}, "specs": {}, "decoded": {}, "found": {}, "towers": {}}
+    alone = contrasted(places["one"], np.random.default_rng(1))
+    for name in ("data", "fsdp"):
+        towers = contrasted(places[name], np.random.default_rng(1))
+        out["towers"][name] = {key: difference(towers[key], alone[key]) for key in towers}
+        out["towers"][name]["largest"] = max(float(np.abs(g).max()) for g in jax.tree.leaves(towers["gradient"]))
     for name, (numbers, text, state, gone) in steps.items():
         out["steps"][name] = {key: difference(value, steps["one"][0][key]) for key, value in numbers.items()}
         out["steps"][name]["params"] = difference(*(moved(found[0]) for found in (steps[name], steps["one"])))
@@ -165,9 +185,12 @@ def main():
         }
         out["steps"][name]["donated"] = gone
         out["steps"][name]["loss"] = float(numbers["report"]["loss"])
-    together = [trained(places[name], params, batch, variant="fid")[0] for name in ("one", "data")]
+    together = [trained(places[name], params, batch, rows, variant="fid")[0] for name in ("one", "data")]
     out["together"] = {key: difference(together[1][key], value) for key, value in together[0].items()}
     out["together"]["params"] = difference(*map(moved, together))
+    found_rows = rows[rows >= 0]
+    distinct = len(np.unique(found_rows)) / len(found_rows)
+    out["distinct"] = [distinct, float(steps["one"][0]["report"]["distinct_passages"])]
     out["untouched"] = difference(params, before) == 0
     expected = decoded(places["one"], params, batch, "token", "thorough", "fast", "together")
     here = found(places["one"], params, batch, vectors)

@@ -40,6 +40,19 @@ def test_fusion_in_decoder_has_the_step_of_one_device(run):
     assert all(number < 1e-5 for number in run["together"].values())
 
 
+def test_a_question_meets_the_passages_of_all_devices_and_sends_their_gradients_back(run):
+    for name in ("data", "fsdp"):
+        found = run["towers"][name]
+        assert found["report"] < 1e-5, name
+        assert found["gradient"] < 1e-5 * found["largest"], name
+
+
+def test_different_passages_are_counted_over_all_devices(run):
+    counted, reported = run["distinct"]
+    assert reported == pytest.approx(counted)  # the report of the others is that of one, see above
+    assert 0.5 < counted < 1
+
+
 def test_the_state_is_donated_and_the_callers_parameters_are_not(run):
     assert all(found["donated"] for found in run["steps"].values())
     assert run["untouched"]
@@ -94,8 +107,10 @@ def test_no_step_exchanges_all_with_all_or_gives_up_on_a_layout(run):
     assert run["programs"]["one"] == []
 
 
-def test_a_step_with_whole_parameters_and_state_gathers_nothing(run):
-    assert {kind for kind, *_ in run["programs"]["plain"]} == {"all-reduce"}
+def test_a_step_with_whole_parameters_and_state_gathers_nothing_but_which_passages_were_found(run):
+    (rows,) = [(kind, result) for kind, result, _ in run["programs"]["plain"] if kind != "all-reduce"]
+    assert rows[0] == "all-gather"
+    assert rows[1].startswith("s32[32]")  # 16 questions, 2 passages each
 
 
 def test_sharded_state_gathers_the_embedding_table_only_as_its_update_comes_back(run):

@@ -3,14 +3,17 @@
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from rag_jax.text.world_facts import world_passages, world_questions
 from rag_jax.training.metrics import read_metrics
+from rag_jax.training.stopping import STOPPED
 
 pytestmark = pytest.mark.slow
 SCRIPT = pathlib.Path(__file__).parent / "whole_run.py"
@@ -51,25 +54,40 @@ def free_port():
         return listener.getsockname()[1]
 
 
+def pair(folder, workdir, stages):
+    """Two processes of one run."""
+    address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}", "JAX_NUM_PROCESSES": "2"}
+    return [start(folder, workdir, stages, 4, **address, JAX_PROCESS_ID=str(number)) for number in range(2)]
+
+
+def wait_for_lines(workdir, count, processes):
+    """Returns once the run has written so many lines of metrics."""
+    path = workdir / "metrics.jsonl"
+    while not path.exists() or path.read_text().count("\n") < count:
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.2)
+
+
 @pytest.fixture(scope="module")
 def runs(folder, tmp_path_factory):
     """Run directories and what was printed: three steps in one go, and two with a third after a restart."""
     one, two = (tmp_path_factory.mktemp(name) / "run" for name in ("one", "two"))
     alone = end([start(folder, one, (3,), 8)])
-    address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}", "JAX_NUM_PROCESSES": "2"}
-    together = [start(folder, two, (2, 3), 4, **address, JAX_PROCESS_ID=str(number)) for number in range(2)]
-    return (one, alone), (two, end(together))
+    return (one, alone), (two, end(pair(folder, two, (2, 3))))
 
 
 def test_two_processes_train_and_resume_with_the_losses_of_one(runs):
-    losses = [[line["loss"] for line in read_metrics(place / "metrics.jsonl")] for place, _ in runs]
-    assert len(losses[0]) == 3
-    assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+    lines = [read_metrics(place / "metrics.jsonl") for place, _ in runs]
+    assert len(lines[0]) == 3
+    for name in ("loss", "distinct_passages"):
+        one, two = ([line[name] for line in run] for run in lines)
+        assert two == pytest.approx(one, abs=1e-5), name
 
 
 def test_two_processes_evaluate_to_the_figures_of_one(runs):
     one, two = (json.loads((place / "metrics.json").read_text()) for place, _ in runs)
-    assert one == two
+    assert one.keys() == two.keys()
+    assert all(figures == pytest.approx(two[run], abs=1e-4) for run, figures in one.items())
     lines = [[json.loads(line) for line in (place / "predictions.jsonl").read_text().splitlines()] for place, _ in runs]
     assert len(lines[0]) == 20
     for ours, theirs in zip(*lines, strict=True):
@@ -86,3 +104,26 @@ def test_all_processes_write_checkpoints_and_the_first_alone_the_rest(runs):
     }
     assert any(line.startswith("step 3/3") for line in said[0])
     assert not said[1]
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_when_one_process_dies_the_other_ends_with_a_message_within_a_minute(folder, tmp_path, killed):
+    processes = pair(folder, tmp_path / "run", (100_000,))
+    wait_for_lines(tmp_path / "run", 2, processes)
+    begin = time.monotonic()
+    processes[killed].kill()
+    said = processes[1 - killed].communicate(timeout=60)[1]
+    assert time.monotonic() - begin < 60
+    assert processes[1 - killed].returncode != 0
+    assert "goes on from the last checkpoint" in said or "distributed service" in said, said[-3000:]
+
+
+def test_both_processes_stop_after_one_step_when_one_of_them_is_asked(folder, tmp_path):
+    processes = pair(folder, tmp_path / "run", (100_000,))
+    wait_for_lines(tmp_path / "run", 2, processes)
+    processes[1].send_signal(signal.SIGTERM)
+    said = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [STOPPED, STOPPED], [text[-2000:] for text in said]
+    steps = {line.split()[3] for text in said for line in text.splitlines() if line.startswith("stopped after step")}
+    (step,) = steps
+    assert (tmp_path / "run" / "checkpoints" / step).is_dir()

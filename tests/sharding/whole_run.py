@@ -1,6 +1,8 @@
 """Trains in stages, each of which goes on from the checkpoint of the one before, and evaluates; one of the processes.
 
 python whole_run.py FOLDER WORKDIR STEPS...     FOLDER holds passages.jsonl and questions.jsonl
+
+Ends as train.py does: what stops a stage decides about the exit code.
 """
 
 import sys
@@ -8,7 +10,8 @@ import sys
 from rag_jax import sharding
 from rag_jax.config import Config, finalise, update
 from rag_jax.evaluation.run import evaluate_runs
-from rag_jax.training.loop import train, trained_params
+from rag_jax.training.loop import trained_params
+from rag_jax.training.recipes import run_recipe
 
 SETTINGS = {
     "k": 2,
@@ -39,7 +42,9 @@ def main(folder, workdir, *stages):
     }
     for steps in map(int, stages):
         values = SETTINGS | {f"data.{name}": path for name, path in paths.items()} | {"train.steps": steps}
-        train(finalise(update(Config(), values)), workdir)
+        code = run_recipe(finalise(update(Config(), values)), workdir)
+        if code:
+            sys.exit(code)
     evaluate_runs(workdir, trained_params)
 
 

@@ -13,7 +13,7 @@ from rag_jax.text.tokens import (
     trim,
 )
 from rag_jax.types import Passage
-from tests.small_tokenizers import write_wordpiece
+from tests.small_tokenizers import write_bpe, write_wordpiece
 
 BOS, PAD, EOS = 0, 1, 2
 TEXTS = [
@@ -172,3 +172,16 @@ def test_trim_keeps_all_tokens_in_a_multiple(used, have, expected):
     assert cut.shape == (2, 3, expected)
     assert (cut == 7).sum() == used
     assert (cut != PAD).sum() == used
+
+
+def test_a_label_is_one_token_as_it_stands_or_after_a_space(tmp_path):
+    shared = Tokenizers.shared(load_tokenizer_folder(write_bpe(tmp_path / "bpe", TEXTS * 9, 400), "bart"))
+    (alone,) = shared.labels(["a"])
+    (after_a_space,) = shared.labels(["wrote"])
+    assert shared.target.convert_ids_to_tokens([alone, after_a_space]) == ["a", "Ġwrote"]
+    assert shared.text(np.array([after_a_space])) == "wrote"
+
+
+def test_a_word_of_several_tokens_is_no_label(tokenizers):
+    with pytest.raises(ValueError, match=r"config\.data\.labels: 'zebra' is \d tokens .*choose another word"):
+        tokenizers.labels(["is", "zebra"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.tpu_aot import (
+from benchmarks.tpu_search import (
     BF16,
     INT8,
     MIB,

@@ -11,48 +11,22 @@ from rag_jax import config as rag_config
 from rag_jax.evaluation.run import evaluate, evaluate_runs
 from rag_jax.experiment import load_parts, make_retriever
 from rag_jax.rag.retrieve import ClosedBook
-from rag_jax.text.world_facts import world_passages, world_questions
 from rag_jax.training.loop import train, trained_params
 from rag_jax.types import NO_DOCUMENT
+from tests.small_runs import small, write_files
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Eight passages of World Facts and some questions that they answer."""
-    directory = tmp_path_factory.mktemp("files")
-    passages = [item.passage for item in world_passages("2020")[:8]]
-    ids = {passage.id for passage in passages}
-    questions = [q.question for q in world_questions("2020") if q.question.positive_ids[0] in ids][:6]
-    rows = [{"id": p.id, "title": p.title, "text": p.text} for p in passages]
-    (directory / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    rows = [
-        {"id": q.id, "question": q.text, "answers": list(q.answers), "positive_ids": list(q.positive_ids)}
-        for q in questions
-    ]
-    (directory / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return directory
+    return write_files(tmp_path_factory.mktemp("files"), 8)
+
+
+SHORT = {"k": 1, "data__max_passage_tokens": 40, "data__max_source_tokens": 64, "data__max_target_tokens": 4}
+FEW = {"train__batch_size": 2, "train__steps": 1, "eval__batch_size": 2, "eval__max_questions": 2}
 
 
 def final(files, **more):
-    values = {
-        "k": 1,
-        "data.dataset": "files",
-        "data.passages_path": str(files / "passages.jsonl"),
-        "data.questions_path": str(files / "questions.jsonl"),
-        "data.eval_questions_path": str(files / "questions.jsonl"),
-        "data.max_passage_tokens": 40,
-        "data.max_source_tokens": 64,
-        "data.max_target_tokens": 4,
-        "model.dropout": 0.0,
-        "index.backend": "exact",
-        "optimizer.warmup_steps": 0,
-        "train.batch_size": 2,
-        "train.steps": 1,
-        "eval.batch_size": 2,
-        "eval.max_questions": 2,
-    }
-    values |= {name.replace("__", "."): value for name, value in more.items()}
-    return rag_config.finalise(rag_config.update(rag_config.Config(), values))
+    return small(files, **SHORT | FEW | more)
 
 
 def moved(before, after):

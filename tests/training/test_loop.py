@@ -6,74 +6,40 @@ import math
 import re
 import shutil
 
-import jax
 import numpy as np
 import pytest
 
 from rag_jax import config as rag_config
-from rag_jax.evaluation.run import evaluate, evaluate_runs, figures_of, spread
+from rag_jax.config import SweepRun
+from rag_jax.evaluation.run import evaluate, evaluate_runs, spread
 from rag_jax.experiment import answer_questions, load_parts, make_retriever
 from rag_jax.rag.answer import answer
+from rag_jax.rag.retrieve import Retriever
 from rag_jax.sharding import Layout
-from rag_jax.text.world_facts import world_passages, world_questions
 from rag_jax.training import loop
 from rag_jax.training.checkpoint import ConfigurationMismatch
-from rag_jax.training.loop import NonFiniteLoss, train, trained_params
+from rag_jax.training.loop import train, trained_params
 from rag_jax.training.metrics import read_metrics
 from rag_jax.training.recipes import run_recipe
-from rag_jax.types import Answer, Passage, Question, Source
+from rag_jax.training.steps import NonFiniteLoss
+from rag_jax.training.stopping import STOPPED, StopRequest
+from rag_jax.training.sweep import is_finished
+from rag_jax.types import Question
+from tests.small_runs import equal, small, write_files
 
 PASSAGES = 24
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Two dozen passages of World Facts and the questions that they answer."""
-    directory = tmp_path_factory.mktemp("files")
-    passages = [item.passage for item in world_passages("2020")[:PASSAGES]]
-    ids = {passage.id for passage in passages}
-    questions = [q.question for q in world_questions("2020") if q.question.positive_ids[0] in ids]
-    rows = [{"id": p.id, "title": p.title, "text": p.text} for p in passages]
-    (directory / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    rows = [
-        {"id": q.id, "question": q.text, "answers": list(q.answers), "positive_ids": list(q.positive_ids)}
-        for q in questions
-    ]
-    (directory / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return directory
+    return write_files(tmp_path_factory.mktemp("files"), PASSAGES)
 
 
-def small(files, **values):
-    """A final configuration of a few steps on a few passages; `values` are dotted fields with __ for dots."""
-    config = rag_config.Config()
-    defaults = {
-        "k": 2,
-        "data.dataset": "files",
-        "data.passages_path": str(files / "passages.jsonl"),
-        "data.questions_path": str(files / "questions.jsonl"),
-        "data.eval_questions_path": str(files / "questions.jsonl"),
-        "data.max_passage_tokens": 61,
-        "data.max_source_tokens": 96,
-        "data.max_target_tokens": 12,
-        "model.dropout": 0.0,
-        "index.backend": "exact",
-        "optimizer.learning_rate": 1e-3,
-        "optimizer.schedule": "constant",
-        "optimizer.warmup_steps": 0,
-        "optimizer.label_smoothing": 0.0,
-        "train.batch_size": 4,
-        "train.steps": 4,
-        "train.log_every": 1,
-        "train.checkpoint_every": 2,
-        "eval.batch_size": 4,
-        "eval.max_questions": 4,
-    }
-    rag_config.update(config, defaults | {name.replace("__", "."): value for name, value in values.items()})
-    return rag_config.finalise(config)
-
-
-def equal(a, b):
-    return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), a, b))
+def deafened(parts):
+    """The same parts, but the question encoder gives one vector whatever it is asked."""
+    norm = parts.params["question_encoder"]["layers"]["output_norm"]
+    norm["scale"] = np.zeros_like(norm["scale"])
+    return parts
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +61,39 @@ def test_interrupted_run_ends_at_the_same_parameters_and_metrics(files, whole, t
     assert len(losses[0]) == 4
 
 
+def test_a_run_that_was_asked_to_stop_says_where_and_goes_on_from_there(files, whole, tmp_path, monkeypatch, capsys):
+    config, workdir, params = whole
+    with monkeypatch.context() as patch:
+        patch.setattr(StopRequest, "after", lambda stop, step: step == 3)
+        assert run_recipe(config, tmp_path) == STOPPED
+    assert "stopped after step 3 of 4" in capsys.readouterr().err
+    assert (tmp_path / "checkpoints" / "3").is_dir()
+    assert run_recipe(config, tmp_path, profile="4") == 0
+    assert equal(params, trained_params(config, tmp_path, load_parts(config)))
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (workdir / "metrics.jsonl").read_bytes()
+    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
+    starts = json.loads((tmp_path / "record.json").read_text())
+    assert [start["step"] for start in starts] == [0, 3]
+    assert starts[0]["index"]["count"] == PASSAGES
+
+
+def test_lagging_retrieval_searches_with_the_encoder_of_the_step_before(files, whole, tmp_path, monkeypatch):
+    encoders = []
+    encode_ahead = Retriever.encode_ahead
+
+    def note(self, config, params, questions):
+        encoders.append(np.asarray(params["tokens"]["embedding"]).copy())
+        return encode_ahead(self, config, params, questions)
+
+    monkeypatch.setattr(Retriever, "encode_ahead", note)
+    train(small(files, train__steps=3, train__checkpoint_every=3), tmp_path / "fresh")
+    fresh, encoders[:] = encoders[:], []
+    train(small(files, train__steps=3, train__checkpoint_every=3, train__retrieval_lag=1), tmp_path / "lagging")
+    # Before step 1 and 2 the lagging run encodes what the fresh one encodes after it, with the encoder of before.
+    assert equal(encoders[0], load_parts(small(files)).params["question_encoder"]["tokens"]["embedding"])
+    assert equal(encoders[1], fresh[0])
+
+
 def test_training_changes_both_models_and_lowers_the_loss(files, whole):
     config, workdir, params = whole
     start = load_parts(config).params
@@ -102,7 +101,11 @@ def test_training_changes_both_models_and_lowers_the_loss(files, whole):
         assert not equal(start[part], params[part])
     lines = read_metrics(workdir / "metrics.jsonl")
     assert all(math.isfinite(line["loss"]) and 0 <= line["prior_entropy"] <= math.log(2) + 1e-6 for line in lines)
-    assert all(line["retrieval_wait_seconds"] > 0 for line in lines)
+    speed = read_metrics(workdir / "speed.jsonl")
+    assert [line["step"] for line in speed] == [line["step"] for line in lines]
+    assert all(line["retrieval_milliseconds"] > 0 and line["questions_per_second"] > 0 for line in speed)
+    assert all(0 <= line["padding_share"] < 1 and line["compiles"] > 0 and line["memory_gib"] > 0 for line in speed)
+    assert all(1 / 4 <= line["distinct_passages"] <= 1 and "warning" not in line for line in lines)
 
 
 def test_a_finished_run_is_not_trained_again(whole):
@@ -118,6 +121,25 @@ def test_frozen_question_encoder_keeps_every_bit(files, tmp_path):
     params = train(config, tmp_path)
     assert equal(start["question_encoder"], params["question_encoder"])
     assert not equal(start["generator"], params["generator"])
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {},
+        pytest.param({"index__backend": "device", "index__in_step": True}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_question_encoder_that_finds_the_same_for_every_question_is_told_once(files, tmp_path, capsys, where):
+    config = small(
+        files, freeze=("question_encoder",), train__steps=12, train__log_every=4, train__checkpoint_every=12, **where
+    )
+    train(config, tmp_path, deafened(load_parts(config)))
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    assert [(line["step"], "warning" in line) for line in lines] == [(4, 0), (8, 0), (10, 1), (12, 0)]
+    assert all(line["distinct_passages"] == pytest.approx(1 / 4) for line in lines)  # 2 of 8
+    assert lines[2]["warning"].startswith("retrieval collapse: in the 10 steps to step 10 only 25.0% of the passages")
+    assert capsys.readouterr().out.count("retrieval collapse: ") == 1
 
 
 def test_run_directory_of_another_configuration_is_refused_and_untouched(files, whole, capsys):
@@ -171,10 +193,40 @@ def test_closed_book_and_rag_are_evaluated_in_one_table(files, whole, tmp_path):
     results = evaluate_runs(tmp_path, trained_params)
     assert json.loads((tmp_path / "metrics.json").read_text()) == results
     assert set(results["closed_book"]) == {"em", "f1", "questions"}
-    assert {"em", "recall_at_1", "recall_at_2", "gold_recall_at_1", "right_without_support"} <= set(results["sequence"])
+    of_retrieval = {"recall_at_1", "recall_at_2", "gold_recall_at_1", "right_without_support", "posterior_entropy"}
+    assert {"em", "r_precision", "page_recall_at_2"} | of_retrieval <= set(results["sequence"])
     lines = [json.loads(x) for x in (tmp_path / "sequence" / "predictions.jsonl").read_text().splitlines()]
     assert len(lines) == 4
     assert all(len(line["passages"]) == 2 for line in lines)
+    assert results["sequence"]["f1"] == pytest.approx(sum(line["scores"]["f1"] for line in lines) / 4)
+    alone = json.loads((tmp_path / "closed_book" / "metrics.json").read_text())
+    assert alone == {"closed_book": results["closed_book"]}
+    report = (tmp_path / "report.html").read_text("utf-8")
+    assert "Retrieval beside generation" in report
+    assert lines[0]["question"] in report
+
+
+def test_other_k_and_decodings_are_answered_as_if_they_were_asked_for_alone(files, whole):
+    config, workdir, _ = whole
+    figures = evaluate(config, workdir, trained_params, ks=(1, 2), decodings=("thorough", "fast")).figures
+    rows = figures["em_over_k"]
+    assert [(row["k"], row["decoding"]) for row in rows] == [(k, d) for k in (1, 2) for d in ("thorough", "fast")]
+    other = small(files, model__dropout=0.1, eval__k=1, eval__decoding="fast")
+    alone = evaluate(other, workdir, trained_params).figures
+    for row, expected in (rows[1], alone), (rows[2], figures):
+        assert {name: expected[name] for name in row if name not in ("k", "decoding")} == {
+            name: value for name, value in row.items() if name not in ("k", "decoding")
+        }
+    assert [row["answer"] for row in figures["recall_over_k"]] == [rows[0]["recall_at_1"], rows[2]["recall_at_2"]]
+    assert "em_over_k" not in alone
+
+
+def test_a_sweep_knows_a_finished_run_by_its_checkpoints(files, whole):
+    config, workdir, _ = whole
+    assert is_finished(SweepRun("", config, workdir))
+    assert not is_finished(SweepRun("", small(files, model__dropout=0.1, train__steps=9), workdir))
+    assert not is_finished(SweepRun("", small(files, model__dropout=0.1, variant="token"), workdir))
+    assert not is_finished(SweepRun("", config, workdir / "nothing"))
 
 
 def test_single_answers_equal_batched_ones(files, whole):
@@ -220,18 +272,6 @@ def test_evaluation_without_a_checkpoint_says_so(files, tmp_path):
         evaluate_runs(tmp_path / "nothing", trained_params)
 
 
-def test_figures_count_right_answers_that_no_passage_holds():
-    passages = [Passage("1", "", "the capital is Paris"), Passage("2", "", "nothing")]
-    questions = [Question(str(i), "?", (a,), ("1",)) for i, a in enumerate(("Paris", "Rome", "Oslo"))]
-    sources = tuple(Source(p, 0.5, 0.5) for p in passages)
-    answers = [Answer(text, 0.0, sources) for text in ("Paris", "Rome", "wrong")]
-    figures = figures_of(questions, answers, 2)
-    assert figures["em"] == pytest.approx(2 / 3)
-    assert figures["recall_at_1"] == pytest.approx(1 / 3)
-    assert figures["gold_recall_at_1"] == 1
-    assert figures["right_without_support"] == 0.5
-
-
 def test_spread_takes_questions_from_everywhere():
     questions = [Question(str(i), "?") for i in range(10)]
     assert [q.id for q in spread(questions, 3)] == ["0", "3", "6"]
@@ -255,15 +295,16 @@ def test_evaluation_with_changed_settings_leaves_the_runs_record_alone(files, wh
 
 @pytest.mark.slow
 def test_a_run_that_retrieves_inside_its_step_is_the_same_run(files, tmp_path):
-    losses, answers = [], []
+    lines, answers = [], []
     for name, more in (("exact", {}), ("device", {"index__in_step": True, "index__recall_target": 0.99})):
         config = small(files, index__backend=name, train__steps=3, **more)
         parts = load_parts(config)
         params = train(config, tmp_path / name, parts)
-        losses.append([line["loss"] for line in read_metrics(tmp_path / name / "metrics.jsonl")])
+        lines.append(read_metrics(tmp_path / name / "metrics.jsonl"))
         retriever = make_retriever(config, parts, tmp_path / name, config.k)
         answers.append(answer_questions(config, parts, params, retriever, parts.collection.evaluation[:4]))
-    np.testing.assert_allclose(*losses, rtol=0, atol=1e-5)
+    for of_step in ("loss", "distinct_passages", "prior_entropy"):
+        np.testing.assert_allclose(*([line[of_step] for line in run] for run in lines), rtol=0, atol=1e-5)
     for host, device in zip(*answers, strict=True):
         assert (device.text, device.logprob) == (host.text, pytest.approx(host.logprob, abs=1e-4))
         assert [s.passage.id for s in device.sources] == [s.passage.id for s in host.sources]

@@ -52,6 +52,12 @@ def test_nan_is_never_written_bare(tmp_path):
     assert (row["b"], row["c"]) == (math.inf, -math.inf)
 
 
+def test_words_are_written_as_they_are_and_kept_from_tensorboard(tmp_path):
+    with MetricsWriter(tmp_path, tensorboard=True) as writer:
+        writer.write(3, {"loss": 1.0, "warning": "mind\nthe step"})
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 3, "loss": 1.0, "warning": "mind\nthe step"}]
+
+
 def test_a_vector_is_no_metric(tmp_path):
     with MetricsWriter(tmp_path) as writer, pytest.raises(ValueError, match="one number"):
         writer.write(1, {"loss": np.ones(2)})
@@ -83,6 +89,17 @@ def test_progress_elsewhere_than_on_a_terminal_is_plain_lines(clock):
     assert out.getvalue() == (
         "step 10/100  loss 1.2500  40.0 questions/s  0:18 left\nstep 20/100  loss 1.0000  20.0 questions/s  0:32 left\n"
     )
+
+
+def test_what_is_said_is_a_line_of_its_own(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    for out in (io.StringIO(), Terminal()):
+        with Progress(steps=20, batch_size=8, file=out) as progress:
+            progress.say("a [warning]")
+            progress.update(20, 1.25)
+        assert "a [warning]" in out.getvalue()
+        assert out.getvalue().index("a [warning]") < out.getvalue().rindex("20/20")
 
 
 def test_progress_of_a_run_that_goes_on_counts_only_its_own_steps(clock):

@@ -10,18 +10,32 @@ from rich.markup import escape
 from rich.table import Table
 
 from rag_jax.evaluation.answers import exact_match
+from rag_jax.evaluation.figures import OF_RETRIEVAL
 from rag_jax.types import Answer, Question
 
 
-def print_results(results: Mapping[str, Mapping[str, float]], console: Console | None = None) -> None:
-    """One row a run, one column a figure."""
-    names = list(dict.fromkeys(name for figures in results.values() for name in figures))
-    table = Table(title="Answers to the evaluation questions (shares from 0 to 1)")
-    table.add_column("run")
+def print_results(results: Mapping[str, Mapping[str, Any]], console: Console | None = None) -> None:
+    """One table of the answers and one of retrieval, for runs that have it: one row a run, one column a figure."""
+    console = console or Console()
+    alone = {run: {n: x for n, x in figures.items() if not isinstance(x, list)} for run, figures in results.items()}
+    apart = {run: {n: x for n, x in figures.items() if n.startswith(OF_RETRIEVAL)} for run, figures in alone.items()}
+    answered = {run: {n: x for n, x in figures.items() if n not in apart[run]} for run, figures in alone.items()}
+    console.print(_by_run("Answers to the evaluation questions (shares from 0 to 1)", answered))
+    retrieved = {run: figures for run, figures in apart.items() if figures}
+    if retrieved:
+        console.print(_by_run("Retrieval for them (shares from 0 to 1; entropy in nats)", retrieved))
+
+
+def print_recall(figures: Mapping[str, Any], console: Console | None = None) -> None:
+    """Recall at each k, of the figures of `search_figures`."""
+    rows = figures["recall_over_k"]
+    title = f"{figures['questions']:,} questions, {figures['passages']:,} passages, {figures['backend']}"
+    table = Table("k", title=title)
+    names = [name for name in rows[0] if name != "k"]
     for name in names:
-        table.add_column(name.replace("_", " "), justify="right")
-    for run, figures in results.items():
-        table.add_row(escape(run), *(_cell(figures.get(name)) for name in names))
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*map(_cell, row.values()))
     (console or Console()).print(table)
 
 
@@ -54,6 +68,17 @@ def print_answers(
             text = f"{source.passage.title}: {source.passage.text}"
             table.add_row(_cell(source.prior), _cell(source.posterior), escape(text[:160]))
         console.print(table)
+
+
+def _by_run(title: str, results: Mapping[str, Mapping[str, float]]) -> Table:
+    names = list(dict.fromkeys(name for figures in results.values() for name in figures))
+    table = Table(title=title)
+    table.add_column("run")
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right")
+    for run, figures in results.items():
+        table.add_row(escape(run), *(_cell(figures.get(name)) for name in names))
+    return table
 
 
 def _cell(value: float | int | None) -> str:

@@ -1,0 +1,109 @@
+"""HOST. `rag-jax ask`: one question, or one after the other."""
+
+# No `from __future__ import annotations`: typer reads the annotations' values.
+import contextlib
+import dataclasses
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import typer
+
+from rag_jax.commands.plainly import told_plainly
+
+
+def ask(
+    question: Annotated[
+        str | None, typer.Argument(help="One question; without it they are read one after the other.")
+    ] = None,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A run, weights, or a checkpoint of Hugging Face; 'world' ships.")
+    ] = "world",
+    index: Annotated[
+        pathlib.Path | None,
+        typer.Option("--index", "-i", help="Of passages; else the model's own.", show_default=False),
+    ] = None,
+    k: Annotated[int | None, typer.Option("-k", help="Passages for each question.", min=1, show_default=False)] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="sequence or token; as trained when not given.", show_default=False)
+    ] = None,
+    beams: Annotated[int | None, typer.Option(help="1 is greedy.", min=1, show_default=False)] = None,
+    decoding: Annotated[str | None, typer.Option(help="thorough or fast.", show_default=False)] = None,
+    passage_encoder: Annotated[
+        pathlib.Path | None, typer.Option(help="For one of Hugging Face's RAGs.", show_default=False)
+    ] = None,
+    cache: Annotated[
+        pathlib.Path | None, typer.Option(help="Where the index of World Facts is kept.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line, with all passages.")] = False,
+) -> None:
+    """Answers questions, with the passages that each answer came from.
+
+    Without a model of your own the tiny one that ships answers from World Facts 2020. Without a question it asks for
+    them, until an empty line or the end of the input.
+
+    Examples:
+      rag-jax ask "who is the head of government of Kenya"
+
+      rag-jax ask --model runs/mine --index my_index -k 10
+
+      rag-jax ask --json < questions.txt
+    """
+    with told_plainly(), _waiting("loading"):
+        from rag_jax.api import load
+
+        rag = load(model, index, variant=variant, passage_encoder=passage_encoder, cache=cache)
+
+    def answer(text: str) -> None:
+        found = rag.answer(text, k, beams=beams, decoding=decoding)
+        _show(found, as_json)
+
+    if question is not None:
+        with told_plainly():
+            answer(question)
+        return
+    if not as_json:
+        typer.echo(f"{rag!r}\nAn empty line ends it.")
+    for text in _lines("" if as_json else "> "):
+        _goes_on(answer, text)
+
+
+@contextlib.contextmanager
+def _waiting(what: str) -> Iterator[None]:
+    """A sign of life on standard error, where that is a terminal."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{what} ..."):
+        yield
+
+
+def _lines(prompt: str) -> Iterator[str]:
+    """Lines of standard input until an empty one or its end."""
+    while True:
+        try:
+            text = input(prompt).strip()
+        except EOFError:
+            return
+        if not text:
+            return
+        yield text
+
+
+def _goes_on(answer: Callable[[str], None], text: str) -> None:
+    """A question that cannot be answered is told, and the next one may come."""
+    try:
+        answer(text)
+    except ValueError as error:
+        typer.secho(f"rag-jax: {error}", fg="red", err=True)
+
+
+def _show(found: Any, as_json: bool) -> None:
+    from rich.console import Console
+
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(found), ensure_ascii=False))
+        sys.stdout.flush()
+    else:
+        Console().print(found)

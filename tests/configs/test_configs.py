@@ -1,0 +1,163 @@
+"""Every file of configs/ is an experiment whose programs lower at full size, for 64 chips that are nowhere."""
+
+import functools
+import importlib
+import pathlib
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from rag_jax import config as rag_config
+from rag_jax.experiment import make_layout, sizes
+from rag_jax.fit import make_plan
+from rag_jax.fit.programs import Call, decoded_questions, decoding_call, train_call
+from rag_jax.models.bart import Bart
+from rag_jax.models.presets import BART_PRESETS
+from rag_jax.rag.model import init_towers
+from rag_jax.rag.retrieve import encode
+from rag_jax.rag.source import SPECIALS
+from rag_jax.sharding import by_rows
+from rag_jax.tpu.chips import CHIPS
+from rag_jax.training.contrastive import TowerBatch, make_tower_step
+from rag_jax.training.optimizer import make_optimizer, make_rules, partition
+from rag_jax.training.pretrain import QUESTION_WIDTH, TARGET_WIDTH, make_reader_step
+from rag_jax.training.reader import reader_exact
+from rag_jax.training.recipes import _towers_config
+from rag_jax.training.step import init_state
+from rag_jax.training.steps import rules_and_optimizer
+
+CHIP_COUNT = 64
+FILES = sorted(path.stem for path in (pathlib.Path(__file__).parents[2] / "configs").glob("*.py"))
+# Fields that no shape and no constant of a program depends on, but for the learning rate's.
+NOT_IN_PROGRAMS = {
+    "data.dataset": "files",
+    "data.train_answers": "first",
+    "data.regex_answers": False,
+    "eval.metrics": ("em",),
+    "optimizer.warmup_steps": 1,
+    "train.steps": 1000,
+    "train.checkpoint_every": 1000,
+}
+
+
+def config_of(name, arg=""):
+    return importlib.import_module(f"configs.{name}").get_config(arg)
+
+
+def lower_rag(config):
+    """Train step and decoding, with batches that the chips can share. Equal programs are lowered once."""
+    size = -(-config.train.batch_size // CHIP_COUNT) * CHIP_COUNT
+    values = NOT_IN_PROGRAMS | {"train.batch_size": size}
+    same = rag_config.update(rag_config.from_json(rag_config.to_json(config)), values)
+    lower_programs(rag_config.to_json(rag_config.finalise(same)))
+
+
+@functools.cache
+def lower_programs(config_json):
+    config = rag_config.finalise(rag_config.from_json(config_json))
+    plan = make_plan(config, "anywhere", CHIP_COUNT, CHIPS["v5e"])
+    step = train_call(plan).lower("tpu")
+    state, report = step.out_info
+    before = step.args_info[0][0]
+    assert [leaf.shape for leaf in jax.tree.leaves(state)] == [leaf.shape for leaf in jax.tree.leaves(before)]
+    assert (report["loss"].shape, report["loss"].dtype) == ((), jnp.float32)
+    decode = decoding_call(plan).lower("tpu")
+    rows, prior, decoded = decode.out_info
+    questions, k, d = decoded_questions(plan), config.eval.k, config.data
+    assert (rows is None) != config.index.in_step
+    assert prior.shape == (questions, k)
+    assert decoded.tokens.shape == (questions, max(1, len(d.labels)), d.max_target_tokens)
+    for program in (step, decode):
+        assert program.compiler_ir().operation.attributes["mhlo.num_partitions"].value == CHIP_COUNT
+
+
+def lower_pretraining(config):
+    """The towers' step; the reader's step and its greedy decoding. They run on one device."""
+    lower_towers(_towers_config(config), chips=1)
+    p, d, bart = config.pretrain, config.data, BART_PRESETS["tiny"]
+    ids, real = jnp.ones((1, 8), jnp.int32), jnp.ones((1, 8), bool)
+    params = jax.eval_shape(lambda: Bart(bart).init(jax.random.key(0), ids, real, ids)["params"])
+    optimizer = make_optimizer(make_rules(learning_rate=p.reader_learning_rate, steps=p.whole_steps))
+    width = QUESTION_WIDTH + d.max_passage_tokens + SPECIALS
+    widths = {"question": QUESTION_WIDTH, "passage": d.max_passage_tokens, "target": TARGET_WIDTH}
+    batch = {name: jax.ShapeDtypeStruct((p.reader_batch_size, size), jnp.int32) for name, size in widths.items()}
+    state = jax.eval_shape(optimizer.init, params)
+    Call(make_reader_step(bart, optimizer), (params, state), batch | {"width": width}).lower("tpu")
+    exact = jax.jit(functools.partial(reader_exact, config=bart, width=width))
+    assert Call(exact, (params,), batch).lower("tpu").out_info.shape == (p.reader_batch_size,)
+
+
+def lower_towers(config, chips=CHIP_COUNT):
+    """One step of both towers, and the encoding of as many passages."""
+    layout, (arch, _), d = make_layout(config, devices=chips), sizes(config), config.data
+    rules, optimizer = rules_and_optimizer(config)
+    towers = jax.eval_shape(lambda: init_towers(arch, jax.random.key(0)))
+    trainable, frozen = partition(towers, rules)
+    state = layout.abstract(jax.eval_shape(lambda: init_state(trainable, optimizer)))
+    size, each = config.train.batch_size, 1 + config.dpr.hard_negatives
+
+    def like(*shape, dtype=jnp.int32):
+        return jax.ShapeDtypeStruct((size, *shape), dtype, sharding=by_rows(layout.mesh))
+
+    tokens = like(each, d.max_passage_tokens)
+    batch = TowerBatch(like(d.max_question_tokens), tokens, like(each, dtype=bool))
+    step = make_tower_step(arch, optimizer, dropout=config.model.dropout > 0, seed=config.seed, layout=layout)
+    _, report = Call(step, (state, layout.abstract(frozen), batch), {}).lower("tpu").out_info
+    assert (report["loss"].shape, report["loss"].dtype) == ((), jnp.float32)
+    params = layout.abstract(towers["passage_encoder"])
+    vectors = Call(encode, (arch.passage_encoder, params, like(d.max_passage_tokens)), {"layout": layout}).lower("tpu")
+    assert vectors.out_info.shape == (size, arch.passage_encoder.width)
+
+
+LOWER = {"rag": lower_rag, "dpr": lower_towers, "world_pretrain": lower_pretraining}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_config_lowers_its_programs_at_full_size(name):
+    config = rag_config.finalise(config_of(name))
+    LOWER[config.recipe](config)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_config_takes_fields_and_says_how_it_is_launched(name):
+    assert config_of(name, "seed=7").seed == 7
+    with pytest.raises(rag_config.ConfigError, match=r"did you mean config\.seed"):
+        config_of(name, "seeed=7")
+    text = importlib.import_module(f"configs.{name}").__doc__
+    assert re.search(rf"python3? train\.py --config=configs/{name}\.py", text)
+
+
+@pytest.mark.parametrize("name", sorted(set(FILES) - {"world_pretrain"}))
+def test_every_config_says_how_a_pod_runs_it(name):
+    text = importlib.import_module(f"configs.{name}").__doc__
+    assert "gcloud compute tpus tpu-vm ssh" in text
+    assert "--worker=all" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "arg", "fields"),
+    [
+        ("nq", "", {"eval.k": 50, "eval.decoding": "thorough", "eval.beams": 1, "data.train_answers": "each"}),
+        ("nq", "variant=token", {"eval.k": 15, "eval.beams": 1}),
+        ("nq", "variant=token,eval.k=20", {"eval.k": 20}),
+        ("triviaqa", "variant=token", {"eval.k": 15, "data.train_answers": "first"}),
+        ("webquestions", "", {"eval.k": 50, "data.train_answers": "each"}),
+        ("curatedtrec", "", {"eval.k": 50, "data.regex_answers": True, "eval.metrics": ("regex",)}),
+        ("msmarco", "", {"k": 10, "eval.k": 10, "eval.beams": 4, "eval.decoding": "fast"}),
+        ("jeopardy", "variant=token", {"k": 10, "eval.k": 10, "eval.beams": 4}),
+        ("fever", "", {"data.labels": ("true", "false", "unknown"), "data.max_target_tokens": 1}),
+        ("fever", "ways=2,k=5", {"data.labels": ("true", "false"), "k": 5}),
+        ("fever", "ways=2,data.labels=yes,no", {"data.labels": ("yes", "no")}),
+    ],
+)
+def test_tasks_have_the_settings_of_the_paper(name, arg, fields):
+    config = rag_config.finalise(config_of(name, arg))
+    assert {field: rag_config.get(config, field) for field in fields} == fields
+    assert config.k in (5, 10)
+
+
+def test_fever_has_two_ways_or_three():
+    with pytest.raises(rag_config.ConfigError, match=r"config\.ways: '4' is not one of 3, 2"):
+        config_of("fever", "ways=4")

@@ -1,0 +1,67 @@
+"""Disks, directories and processes that fail under a run: the message, the exit code, and what is on disk after."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from rag_jax.experiment import load_parts
+from rag_jax.training.loop import train, trained_params
+from rag_jax.training.metrics import read_metrics
+from rag_jax.training.recipes import run_recipe
+from tests.small_runs import equal, small, write_files
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PASSAGES = 8
+# No file may grow past a megabyte, as if the disk ended there.
+NO_ROOM = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+from rag_jax.config import finalise, from_json
+from rag_jax.training.recipes import run_recipe
+sys.exit(run_recipe(finalise(from_json(sys.argv[1])), sys.argv[2]))
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_files(tmp_path_factory.mktemp("files"), PASSAGES)
+
+
+def test_a_directory_that_takes_no_files_is_one_message(files, capsys):
+    assert run_recipe(small(files), "/proc/run") == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert "/proc/run" in said
+    assert "Traceback" not in said
+
+
+def test_an_index_that_vanished_is_made_again_and_the_run_ends_as_it_would_have(files, tmp_path):
+    config = small(files, train__steps=3, train__checkpoint_every=2)
+    whole = train(config, tmp_path / "whole")
+    train(small(files, train__steps=2), tmp_path / "broken")
+    shutil.rmtree(tmp_path / "broken" / "index")
+    assert equal(train(config, tmp_path / "broken"), whole)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(files, tmp_path):
+    config = small(files, train__steps=3, train__checkpoint_every=1)
+    whole = train(config, tmp_path / "whole")
+    train(small(files, train__steps=1, train__checkpoint_every=1), tmp_path / "run")
+    text = (tmp_path / "whole" / "config.json").read_text()
+    done = subprocess.run(
+        [sys.executable, "-c", NO_ROOM, text, str(tmp_path / "run")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stderr[-3000:]
+    (message,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "a checkpoint could not be written" in message
+    assert "the checkpoint of step 1 is whole" in message
+    assert run_recipe(config, tmp_path / "run") == 0
+    assert equal(trained_params(config, tmp_path / "run", load_parts(config)), whole)
+    assert [line["step"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3]
