@@ -70,6 +70,7 @@ def convert(
 
       rag-jax convert runs/nq/weights for-hugging-face --to rag --variant sequence
     """
+    from rag_jax.models.hf import variant_name
     from rag_jax.models.hf_convert import read_bundle, write_bundle
 
     with told_plainly():
@@ -87,4 +88,4 @@ def convert(
         typer.echo(f"{name}: {part.count():,} parameters, read as {part.extras.dtype}")
         if part.extras.dropped:
             typer.echo(printable(f"  left out, as no tower uses them: {', '.join(part.extras.dropped)}"))
-    typer.echo(f"{destination}: written as {to}" + (f", RAG-{bundle.variant.capitalize()}" if bundle.variant else ""))
+    typer.echo(f"{destination}: written as {to}" + (f", {variant_name(bundle.variant)}" if bundle.variant else ""))

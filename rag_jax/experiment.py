@@ -15,7 +15,17 @@ from typing import Any
 import jax
 
 from rag_jax.config import Config, has_towers
-from rag_jax.index import DeviceSettings, Index, IndexMismatch, build_resumable, fingerprint, open_index
+from rag_jax.index import (
+    Baseline,
+    DeviceSettings,
+    GoldSearcher,
+    Index,
+    IndexMismatch,
+    RandomSearcher,
+    build_resumable,
+    fingerprint,
+    open_index,
+)
 from rag_jax.index.backends import backend_named
 from rag_jax.rag.answer import answer
 from rag_jax.rag.model import (
@@ -30,6 +40,7 @@ from rag_jax.rag.model import (
     load_hf_format,
     load_tokenizers,
     load_weights,
+    null_document,
 )
 from rag_jax.rag.retrieve import ClosedBook, DeviceRetriever, HfCompatRetriever, Retriever, embed_passages
 from rag_jax.rag.rules import DecodeOptions
@@ -49,8 +60,8 @@ class Parts:
     Attributes:
       arch: sizes.
       tokenizers: for every role.
-      params: what may be trained: 'question_encoder' (not in closed book, not with BM25) and 'generator'; where the
-        passage encoder is trained it too, and for recipe 'dpr' both towers alone.
+      params: what may be trained: 'question_encoder' (with retriever 'dpr' only), 'generator', and 'null_document' if
+        there is one; where the passage encoder is trained it too, and for recipe 'dpr' both towers alone.
       passage_encoder: the tower that the index is made with; None where there is no question encoder.
       collection: passages and questions.
     """
@@ -95,6 +106,8 @@ def load_parts(config: Config, collection: Collection | None = None) -> Parts:
     else:
         params = init_params(arch, jax.random.key(config.seed))
         params = {name: params[name] for name in names}
+    if config.null_document != "none":
+        params["null_document"] = null_document(config.null_document, arch, m.init_from, config.seed)
     if collection is None and towers_alone and d.dataset == "files":
         collection = read_evaluation(d.eval_questions_path, d.passages_path)
     if collection is None:
@@ -219,7 +232,8 @@ def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] 
 
 def index_place(config: Config, workdir: str | os.PathLike[str]) -> pathlib.Path:
     """Where the index of a run lies or shall lie."""
-    return pathlib.Path(config.index.directory or pathlib.Path(workdir) / "index")
+    name = "index-bm25" if config.retriever == "bm25" else "index"
+    return pathlib.Path(config.index.directory or pathlib.Path(workdir) / name)
 
 
 def make_retriever(
@@ -229,16 +243,40 @@ def make_retriever(
     k: int,
     layout: Layout = ONE_DEVICE,
     encoded_in_step: bool = False,
+    questions: Sequence[Question] = (),
 ) -> Retriever | ClosedBook:
-    """The run's index with its k; `encoded_in_step` where batches are for training the passage encoder."""
+    """The retriever of the configuration.
+
+    Args:
+      config: final.
+      parts: passages, tokenizers, and the encoder of an index that is not there yet.
+      workdir: the run's directory, where an index lies unless the configuration names another place.
+      k: passages a question. The oracle has no more than a question has gold passages.
+      layout: see `Retriever`.
+      encoded_in_step: batches are for training the passage encoder.
+      questions: those that will be asked, for the oracle.
+
+    Raises:
+      ValueError: no gold passage is known for a question, and the retriever is the oracle.
+    """
     if config.retriever == "none":
-        return ClosedBook(parts.arch.passage_encoder.width, parts.arch.generator.pad_id)
+        return ClosedBook(parts.arch.generator.pad_id)
+    if config.retriever in ("random", "gold"):
+        passages = PassageTable.from_passages(parts.collection.passages)
+        if config.retriever == "random":
+            searcher = RandomSearcher(len(passages), config.seed)
+        else:
+            searcher = GoldSearcher(passages, questions)
+            k = min(k, searcher.most)
+        return retriever_over(config, parts, Baseline(passages, searcher), k, layout)
     return retriever_over(config, parts, run_index(config, parts, workdir), k, layout, encoded_in_step)
 
 
 def run_index(config: Config, parts: Parts, workdir: str | os.PathLike[str]) -> Index:
     """`passage_index` of the configuration, in the run directory unless it names another place."""
-    return passage_index(parts, index_place(config, workdir), config.index.backend, config.index.dtype)
+    of_words = config.retriever == "bm25"
+    backend, dtype = ("bm25", "") if of_words else (config.index.backend, config.index.dtype)
+    return passage_index(parts, index_place(config, workdir), backend, dtype)
 
 
 def device_settings(config: Config, dtype: str) -> DeviceSettings:
@@ -250,19 +288,20 @@ def device_settings(config: Config, dtype: str) -> DeviceSettings:
 def retriever_over(
     config: Config,
     parts: Parts,
-    index: Index,
+    index: Index | Baseline,
     k: int,
     layout: Layout = ONE_DEVICE,
     encoded_in_step: bool = False,
 ) -> Retriever:
     """An open index as the configuration's generator reads from it; `encoded_in_step` as in `make_retriever`."""
+    more = {"layout": layout, "encoded_in_step": encoded_in_step, "null_document": config.null_document != "none"}
     if config.index.in_step:
         settings = device_settings(config, index.manifest.parameters["dtype"])
-        return DeviceRetriever(index, parts.tokenizers, k, settings, layout, encoded_in_step)
+        return DeviceRetriever(index, parts.tokenizers, k, settings, **more)
     if not config.data.hf_compat_input:
-        return Retriever(index, parts.tokenizers, k, layout, encoded_in_step)
+        return Retriever(index, parts.tokenizers, k, **more)
     form, most = load_hf_format(config.model.init_from or "world"), config.data.max_source_tokens
-    return HfCompatRetriever(index, parts.tokenizers, k, most, form, layout, encoded_in_step)
+    return HfCompatRetriever(index, parts.tokenizers, k, most, form, **more)
 
 
 def answer_questions(

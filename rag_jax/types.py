@@ -46,6 +46,9 @@ class Passage:
     text: str
 
 
+NO_DOCUMENT = Passage("", "(no document)", "")  # the null document, where sources are listed
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
     """One question x with its reference answers y.
@@ -67,7 +70,8 @@ class Question:
 class Batch:
     """What one training step or one decoding call reads: B questions with their K retrieved passages.
 
-    Where retrieval is a part of the step, `passages`, `vectors` and `valid` are None until then.
+    Where retrieval is a part of the step, `passages`, `vectors` and `valid` are None until then. K counts the null
+    document too.
 
     Attributes:
       question: int32 [B,Q], the question for the question encoder.
@@ -85,6 +89,7 @@ class Batch:
       slots: int32 [G,P,W], how sources share the encoder's rows, see `rag_jax.models.packing`; None: a row each.
       encoder_passages: int32 [B,K,P'], the passages for the passage encoder, where it is trained: their scores are then
         those of the vectors that it gives them now, and not of `vectors`. Else None.
+      null_document: whether the last place is the null document, an empty passage whose score is learned.
     """
 
     question: Any
@@ -97,6 +102,7 @@ class Batch:
     scores: Any = None
     slots: Any = None
     encoder_passages: Any = None
+    null_document: bool = flax.struct.field(pytree_node=False, default=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,15 +110,16 @@ class Source:
     """A passage that an answer came from.
 
     Attributes:
-      passage: id, title and text.
+      passage: id, title and text; `NO_DOCUMENT` for the null document.
       prior: p(z|x), how well the retriever thought it fits the question.
-      posterior: p(z|x,y), how much of the answer it accounts for.
+      posterior: p(z|x,y), how much of the answer it accounts for; None with Fusion-in-Decoder, which reads all passages
+        at once and so cannot say.
       token_posterior: for RAG-Token the same for each of the answer's tokens (the paper's figure 2); else empty.
     """
 
     passage: Passage
     prior: float
-    posterior: float
+    posterior: float | None
     token_posterior: tuple[float, ...] = ()
 
 

@@ -7,7 +7,7 @@ import pytest
 from absl import flags
 
 from rag_jax import flags as rag_flags
-from rag_jax.config import Config, ConfigError, finalise, from_dict, from_json, parse_arg, to_json, update
+from rag_jax.config import Config, ConfigError, as_evaluated, finalise, from_dict, from_json, parse_arg, to_json, update
 
 EXPERIMENT = """
 from rag_jax import config
@@ -97,7 +97,7 @@ def test_an_optional_field_can_be_emptied_again(experiment):
         ("--config.k=five", "config.k=five: invalid literal for int"),
         ("--config.k=0", "config.k: 0 must be at least 1"),
         ("--config.optimizer.retriever_learning_rate=fast", "retriever_learning_rate=fast: could not convert"),
-        ("--config.variant=tokn", "config.variant: 'tokn' is not one of sequence, token; did you mean 'token'?"),
+        ("--config.variant=tokn", "config.variant: 'tokn' is not one of sequence, token, fid; did you mean 'token'?"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line(experiment, capsys, argument, message):
@@ -229,6 +229,52 @@ def test_finalise_leaves_its_argument_alone_and_is_idempotent():
 def test_closed_book_reads_no_passages():
     final = finalise(update(Config(), {"retriever": "none", "k": 10, "optimizer.retriever_learning_rate": 1e-6}))
     assert (final.k, final.eval.k, final.optimizer.retriever_learning_rate) == (1, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"index.backend": "bm25"}, r"config\.index\.backend: 'bm25' .* give config\.retriever=bm25"),
+        (
+            {"retriever": "bm25", "index.backend": "device", "index.in_step": True},
+            r"in_step: .*bm25 has not",
+        ),
+        ({"retriever": "none", "null_document": "bias"}, r"config\.null_document: in closed book"),
+        ({"variant": "fid", "null_document": "bias"}, r"config\.null_document: Fusion-in-Decoder"),
+        ({"retriever": "bm25", "null_document": "mlp"}, r"config\.null_document: mlp .*null_document=bias"),
+        ({"eval.retriever": "gold", "null_document": "embedding"}, r"config\.null_document: embedding .*=bias"),
+        ({"data.hf_compat_input": True, "eval.retriever": "none"}, r"config\.data\.hf_compat_input: closed book"),
+    ],
+)
+def test_retrieval_that_makes_no_sense_is_refused(values, message):
+    with pytest.raises(ConfigError, match=message):
+        finalise(update(Config(), values))
+
+
+def trained_again(config):
+    """What evaluation reads of a run before it changes settings."""
+    return from_json(to_json(config))
+
+
+def test_evaluation_may_retrieve_in_another_way():
+    values = {"k": 7, "index.backend": "device", "index.in_step": True, "index.directory": "here/index"}
+    trained = finalise(update(Config(), values | {"null_document": "bias"}))
+    assert trained.eval.retriever == "dpr"
+    assert as_evaluated(trained) == trained
+    asked = as_evaluated(finalise(update(trained_again(trained), {"eval.retriever": "bm25"})))
+    assert (asked.retriever, asked.index.in_step, asked.index.directory) == ("bm25", False, "here/index-bm25")
+    assert (asked.k, asked.eval.k, asked.null_document) == (7, 7, "bias")
+    asked = as_evaluated(finalise(update(trained_again(trained), {"eval.retriever": "random"})))
+    assert asked.index.directory == "here/index"
+    closed = as_evaluated(finalise(update(trained_again(trained), {"eval.retriever": "none"})))
+    assert (closed.eval.k, closed.null_document) == (1, "none")
+
+
+def test_fusion_in_decoder_freezes_the_question_encoder():
+    final = finalise(update(Config(), {"variant": "fid", "freeze": ("generator/tokens",)}))
+    assert final.freeze == ("generator/tokens", "question_encoder")
+    assert finalise(final) == final
+    assert finalise(update(Config(), {"variant": "fid", "retriever": "bm25"})).freeze == ()
 
 
 def test_json_round_trips():

@@ -64,7 +64,9 @@ def _heat_map(sources: Sequence[Source], tokens: Sequence[str]) -> str:
     return caption + _table([head, *rows])
 
 
-def _bar(probability: float) -> str:
+def _bar(probability: float | None) -> str:
+    if probability is None:
+        return _cell("-")
     width = f"width:{100 * _share(probability):.1f}%"
     bar = f'<div style="height:.45em;{width};background:rgba({BLUE},.7);border-radius:2px"></div>'
     return _cell(f'{probability:.3f}<div style="width:5em;background:rgba(128,128,128,.2)">{bar}</div>')

@@ -88,7 +88,7 @@ def _own_index(model: Model, directory: pathlib.Path, cache: str | os.PathLike[s
         parts = dataclasses.replace(model.parts, collection=Collection(passages, (), ()))
         passage_index(parts, place, "exact")
         return place
-    if kind_of(directory) != "run" or model.config.retriever == "none":
+    if kind_of(directory) != "run" or model.config.retriever not in ("dpr", "bm25"):
         return None
     place = index_place(model.config, directory)
     if not (place / MANIFEST).is_file():

@@ -19,6 +19,7 @@ from rag_jax.api.records import Answered, Retrieved, Scored, as_passages
 from rag_jax.experiment import answer_questions, evaluation_layout, make_retriever, retriever_over
 from rag_jax.index import Index
 from rag_jax.index.in_memory import index_in_memory
+from rag_jax.models.hf import variant_name
 from rag_jax.rag.answer import question_rows, sources_of
 from rag_jax.rag.likelihood import answer_likelihood
 from rag_jax.rag.marginal import log_prior
@@ -132,8 +133,10 @@ class Rag:
 
         Raises:
           ValueError: as `answer`; also an answer that is empty or longer than the model writes, or not one for each
-            question.
+            question; or the model is a Fusion-in-Decoder, which is neither of the two.
         """
+        if self.config.variant == "fid":
+            raise ValueError("a Fusion-in-Decoder has no p(y|x) of RAG-Sequence or RAG-Token; answer says its own")
         texts = self._questions(question)
         wanted = [answer] if isinstance(answer, str) else list(answer)
         if len(wanted) != len(texts) or isinstance(question, str) != isinstance(answer, str):
@@ -172,7 +175,7 @@ class Rag:
         return _like(question, self._answers(texts, self._reader(index, power_of_two(len(given))), beams, decoding))
 
     def __repr__(self) -> str:
-        variant = "closed book" if self.config.retriever == "none" else f"RAG-{self.config.variant.capitalize()}"
+        variant = "closed book" if self.config.retriever == "none" else variant_name(self.config.variant)
         return f"Rag({variant}, k={self.config.eval.k}, index={self.index!r})"
 
     def _questions(self, question: str | Sequence[str]) -> list[str]:

@@ -37,7 +37,7 @@ def shown(title: Sequence[str], sources: Sequence[Source]) -> Shown:
         table.add_column("by token", no_wrap=True)
     table.add_column("passage", overflow="fold")
     for source in sources:
-        cells = [f"{source.prior:.3f}", f"{source.posterior:.3f}"]
+        cells = [f"{source.prior:.3f}", "-" if source.posterior is None else f"{source.posterior:.3f}"]
         if by_token:
             cells.append("".join(map(_shade, source.token_posterior)))
         passage = source.passage

@@ -24,6 +24,7 @@ def export(
     """
     from rag_jax.config import finalise, from_json
     from rag_jax.experiment import load_parts, sizes, trained_parts
+    from rag_jax.models.hf import variant_name
     from rag_jax.rag.model import save_weights
     from rag_jax.text.datasets import Collection
     from rag_jax.training.loop import trained_params
@@ -39,4 +40,4 @@ def export(
         serves_both = config.retriever == "none" or config.recipe == "dpr"
         variant = None if serves_both else config.variant
         save_weights(destination, params, arch, parts.tokenizers, variant=variant, dtype=dtype)
-    typer.echo(f"{destination}: {', '.join(sorted(params))}" + (f", RAG-{variant.capitalize()}" if variant else ""))
+    typer.echo(f"{destination}: {', '.join(sorted(params))}" + (f", {variant_name(variant)}" if variant else ""))

@@ -20,6 +20,7 @@ Names = Annotated[tuple[str, ...], "names"]
 OptionalInt = Annotated[int | None, "int or none"]
 OptionalFloat = Annotated[float | None, "float or none"]
 OPTIONAL = {OptionalInt: int, OptionalFloat: float}
+RETRIEVERS = ("dpr", "bm25", "random", "gold", "none")
 
 METRICS = ("em", "f1", "regex", "bleu1", "qbleu1", "rouge_l", "accuracy", "distinct_trigrams")
 OF_REGEXES = ("em", "regex", "distinct_trigrams")  # metrics that mean something where answers are regexes
@@ -104,11 +105,11 @@ class IndexConfig(Group):
     """The passage index.
 
     Attributes:
-      backend: how to search. 'scann', 'exact' and 'device' compare vectors; 'bm25' (the paper's ablation) compares
-        words: its scores are the logits of p(z|x), no tower is loaded, and the generator alone is trained.
+      backend: how the vectors of retriever 'dpr' are searched.
       dtype: what 'scann' and 'device' score with: float32, bfloat16 or int8; '' = as the index that is there, float32
         in a new one.
-      directory: '' = build it inside the run directory.
+      directory: '' = build it inside the run directory. Where only one of training and evaluation searches words,
+        evaluation's index lies beside this one.
       in_step: retrieve inside the jitted step, from vectors and tokens that stay on the devices; with 'device'.
       recall_target: of that search on a TPU, which is approximate for speed (elsewhere it is exact); none = exact.
       over_retrieve: candidates that are scored again, as a multiple of k; 1 = none.
@@ -117,7 +118,7 @@ class IndexConfig(Group):
         too; 0 = it is frozen, and the index is made once, as in the paper.
     """
 
-    backend: str = _one_of("scann", "exact", "device", "bm25")
+    backend: str = _one_of("scann", "exact", "device")
     dtype: str = _one_of("", "float32", "bfloat16", "int8")
     directory: str = ""
     in_step: bool = False
@@ -167,11 +168,13 @@ class EvalConfig(Group):
     """Answering. `k`: None = as trained; `decoding` matters to variant 'sequence' only; `beams`: 1 = greedy.
 
     Attributes:
+      retriever: another one than in training, see `Config`; '' = as trained.
       metrics: of the answers, by name: em and f1 (SQuAD's; em of regexes is the regex match), regex, bleu1, qbleu1
         (question generation), rouge_l, accuracy (labels) and distinct_trigrams. See evaluation/metrics.py. Retrieval is
         measured always.
     """
 
+    retriever: str = _one_of("", *RETRIEVERS)
     k: OptionalInt = dataclasses.field(default=None, metadata={"low": 1})
     decoding: str = _one_of("thorough", "fast")
     beams: int = _within(1, 1)
@@ -240,15 +243,25 @@ class Config(Group):
     Attributes:
       recipe: what train.py runs: 'rag' trains a RAG, 'dpr' trains its retriever alone, 'world_pretrain' makes the tiny
         model that both start from.
-      variant: which marginal of the paper, RAG-Sequence or RAG-Token.
-      retriever: 'none' = closed book: the generator sees the question alone, and k is 1.
+      variant: which marginal of the paper, RAG-Sequence or RAG-Token; or 'fid', Fusion-in-Decoder (Izacard and Grave,
+        2021), where one decoder looks at all passages: without a marginal no gradient reaches the question encoder,
+        which is frozen then.
+      retriever: where passages come from. 'dpr' compares the vectors of two encoders. With the others no encoder is
+        loaded, and the generator alone is trained: 'bm25' compares words, and its scores are the logits of p(z|x);
+        'random' draws passages by seed and question, all as probable; 'gold' is the oracle: the question's
+        positive_ids, all as probable, and nothing in the places left over; 'none' is closed book: the generator sees
+        the question alone, and k is 1.
+      null_document: an empty passage beside the k that are found, for questions that none of them helps, and where its
+        score comes from: an 'embedding' or an 'mlp', which read the question's vector, or a 'bias'.
       k: passages for each question.
-      freeze: parameter groups that are not trained, by name (question_encoder, generator) or as regexes of paths.
+      freeze: parameter groups that are not trained, by name (question_encoder, generator, null_document) or as regexes
+        of paths.
     """
 
     recipe: str = _one_of("rag", "dpr", "world_pretrain")
-    variant: str = _one_of("sequence", "token")
-    retriever: str = _one_of("dpr", "none")
+    variant: str = _one_of("sequence", "token", "fid")
+    retriever: str = _one_of(*RETRIEVERS)
+    null_document: str = _one_of("none", "embedding", "bias", "mlp")
     k: int = _within(5, 1)
     seed: int = _within(0, 0, 2**32)
     freeze: Names = ()

@@ -68,6 +68,8 @@ def from_json(text: str) -> Config:
 
 
 def _check(config: Config) -> None:
+    if config.index.backend == "bm25":
+        raise ConfigError("config.index.backend: 'bm25' compares words, not vectors; give config.retriever=bm25")
     for path in LEAVES:
         value, meta = get(config, path), FIELDS[path].metadata
         if isinstance(value, float) and not math.isfinite(value):
@@ -87,16 +89,7 @@ def _check(config: Config) -> None:
             re.compile(pattern)
         except re.error as error:
             raise ConfigError(f"config.freeze: {pattern!r} is neither a name nor a regex: {error}") from None
-    if config.data.hf_compat_input and config.retriever == "none":
-        raise ConfigError("config.data.hf_compat_input: closed book has no passage to put before the question")
-    if config.index.dtype and config.index.backend not in ("scann", "device"):
-        raise ConfigError(f"config.index.dtype: {config.index.backend} has no choice of dtype; scann and device have")
-    if config.index.in_step and (config.index.backend != "device" or config.retriever == "none"):
-        raise ConfigError("config.index.in_step: retrieval inside the step takes config.index.backend=device")
-    if config.index.in_step and config.data.hf_compat_input:
-        raise ConfigError("config.index.in_step: config.data.hf_compat_input joins texts, which only the host can")
-    if config.index.remainders and config.index.dtype != "int8":
-        raise ConfigError("config.index.remainders: they are those of config.index.dtype=int8")
+    _check_retrieval(config)
     if config.index.refresh_every:
         _check_refresh(config)
     if config.train.retrieval_lag and (config.index.in_step or config.index.refresh_every):
@@ -121,11 +114,41 @@ def _check(config: Config) -> None:
             raise ConfigError(f"config.{small}: {get(config, small)} is more than config.{large}, {get(config, large)}")
 
 
+def _check_retrieval(config: Config) -> None:
+    asked = {config.retriever, config.eval.retriever or config.retriever}
+    if config.data.hf_compat_input and "none" in asked:
+        raise ConfigError("config.data.hf_compat_input: closed book has no passage to put before the question")
+    if config.index.dtype and config.index.backend not in ("scann", "device"):
+        raise ConfigError(f"config.index.dtype: {config.index.backend} has no choice of dtype; scann and device have")
+    if config.index.in_step and config.retriever != "dpr":
+        missing = f"a step searches vectors, which retriever={config.retriever} has not"
+        raise ConfigError(f"config.index.in_step: {missing}; give config.index.in_step=false")
+    if config.index.in_step and config.index.backend != "device":
+        raise ConfigError("config.index.in_step: retrieval inside the step takes config.index.backend=device")
+    if config.index.in_step and config.data.hf_compat_input:
+        raise ConfigError("config.index.in_step: config.data.hf_compat_input joins texts, which only the host can")
+    if config.index.remainders and config.index.dtype != "int8":
+        raise ConfigError("config.index.remainders: they are those of config.index.dtype=int8")
+    if config.null_document == "none":
+        return
+    if config.retriever == "none":
+        raise ConfigError("config.null_document: in closed book every question has an empty passage and no other")
+    if config.variant == "fid":
+        raise ConfigError("config.null_document: Fusion-in-Decoder has no p(z|x) that would weigh it")
+    if config.null_document != "bias" and not asked <= {"dpr", "none"}:
+        raise ConfigError(
+            f"config.null_document: {config.null_document} reads the question's vector, which only retriever=dpr has; "
+            "give config.null_document=bias"
+        )
+
+
 def _check_refresh(config: Config) -> None:
     """Refuses what cannot be with a passage encoder that is trained."""
     name = "config.index.refresh_every"
-    if config.retriever != "dpr" or not has_towers(config):
+    if not has_towers(config):
         raise ConfigError(f"{name}: passages are embedded again for a retriever of two towers; set it to 0")
+    if config.variant == "fid":
+        raise ConfigError(f"{name}: with Fusion-in-Decoder no gradient reaches the passage encoder; set it to 0")
     if any(re.match(rf"(?:{pattern})(?:/|$)", "passage_encoder") for pattern in config.freeze):
         raise ConfigError(f"{name}: config.freeze holds the passage encoder, whose vectors never change; set it to 0")
     if config.index.directory:
@@ -157,23 +180,29 @@ def _check_labels(config: Config) -> None:
 
 def has_towers(config: Config) -> bool:
     """Whether passages are found by vectors, which takes the retriever's two encoders."""
-    return config.retriever != "none" and config.index.backend != "bm25"
+    return config.retriever == "dpr"
 
 
 def finalise(config: Config) -> Config:
     """Validates, derives and freezes; the argument is left as it was, and a final configuration comes back equal.
 
-    Derived: `eval.k` (as trained); with `data.labels` `data.max_target_tokens` is 1, a label's token; in closed book
-    `k` and `eval.k` are 1; in closed book and with BM25 there is no `retriever_learning_rate`.
+    Derived: `eval.retriever` and `eval.k` (as trained); with `data.labels` `data.max_target_tokens` is 1, a label's
+    token; in closed book k is 1; Fusion-in-Decoder freezes the question encoder; where none is trained there is no
+    `retriever_learning_rate`.
 
     Raises:
       ConfigError: an ill-typed value, one out of range, or two that contradict each other.
     """
     config = from_dict(dataclasses.asdict(config))  # a copy, and the types that assignment did not check
     _check(config)
+    config.eval.retriever = config.eval.retriever or config.retriever
     if config.retriever == "none":
-        config.k = config.eval.k = 1
-    if not has_towers(config):
+        config.k = 1
+    if config.eval.retriever == "none":
+        config.eval.k = 1
+    if config.variant == "fid" and has_towers(config) and "question_encoder" not in config.freeze:
+        config.freeze = (*config.freeze, "question_encoder")
+    if config.variant == "fid" or not has_towers(config):
         config.optimizer.retriever_learning_rate = None
     config.eval.k = config.eval.k or config.k
     if config.data.labels:
@@ -182,6 +211,23 @@ def finalise(config: Config) -> Config:
         if isinstance(group, Group):
             object.__setattr__(group, "_frozen", True)
     return config
+
+
+def as_evaluated(config: Config) -> Config:
+    """A final configuration with the retriever that evaluation asks for in the place of training's.
+
+    If only one of them searches words, the index lies beside training's, so that neither replaces the other. Only
+    vectors are searched inside a step. In closed book there is no null document.
+    """
+    changed, asked = from_dict(dataclasses.asdict(config)), config.eval.retriever
+    changed.retriever = asked
+    if asked != "dpr":
+        changed.index.in_step, changed.index.refresh_every = False, 0
+    if asked == "none":
+        changed.null_document = "none"
+    if changed.index.directory and asked != config.retriever and "bm25" in (asked, config.retriever):
+        changed.index.directory += f"-{asked}"
+    return finalise(changed)
 
 
 def get(config: Config, path: str) -> Any:

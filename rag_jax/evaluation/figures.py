@@ -9,7 +9,7 @@ from rag_jax.evaluation.answers import exact_match, regex_match
 from rag_jax.evaluation.metrics import Scores, score
 from rag_jax.evaluation.pages import Pages, page_ranks, r_precisions
 from rag_jax.evaluation.retrieval import answer_ranks, gold_ranks, recall
-from rag_jax.types import Answer, Passage, Question, Source
+from rag_jax.types import NO_DOCUMENT, Answer, Passage, Question, Source
 
 RECALL_AT = (1, 5)
 # What the names of retrieval's figures begin with.
@@ -39,23 +39,30 @@ def figures_of(
     Returns:
       Overall: the metrics; `questions`, how many; and with retrieval those of `retrieval_figures`,
       right_without_support (of the right answers, the share that stands in no retrieved passage; not of labels) and
-      the mean posterior_entropy, in nats. Of each question: the metrics, the ranks, and posterior_entropy.
+      the mean posterior_entropy, in nats (not with Fusion-in-Decoder). Of each question: the metrics, the ranks, and
+      posterior_entropy.
     """
     predictions = {q.id: a.text for q, a in zip(questions, answers, strict=True)}
     overall, each = score(predictions, questions, metrics, regex)
     overall = overall | {"questions": len(questions)}
     if not k:
         return Scores(overall, each)
-    ranked = {q.id: [source.passage for source in a.sources] for q, a in zip(questions, answers, strict=True)}
+    ranked = {q.id: found_passages(a) for q, a in zip(questions, answers, strict=True)}
     retrieved = retrieval_figures(ranked, questions, k, regex, gold, labels)
     entropies = {q.id: posterior_entropy(a.sources) for q, a in zip(questions, answers, strict=True)}
     overall |= retrieved.overall
     if not labels:
         overall["right_without_support"] = _without_support(questions, predictions, retrieved, regex)
-    overall["posterior_entropy"] = _mean(entropies.values())
+    if None not in entropies.values():
+        overall["posterior_entropy"] = _mean(entropies.values())
     return Scores(
         overall, {id_: each[id_] | retrieved.each[id_] | {"posterior_entropy": entropies[id_]} for id_ in each}
     )
+
+
+def found_passages(answer: Answer) -> list[Passage]:
+    """What was retrieved, best first; the null document was not."""
+    return [source.passage for source in answer.sources if source.passage != NO_DOCUMENT]
 
 
 def _without_support(
@@ -114,11 +121,13 @@ def retrieval_figures(
     return Scores(overall, each)
 
 
-def posterior_entropy(sources: Sequence[Source]) -> float:
+def posterior_entropy(sources: Sequence[Source]) -> float | None:
     """How widely an answer's origin is spread: entropy of p(z|x,y), in nats; 0 = one passage, ln k = all alike.
 
-    For RAG-Token the mean of its tokens' entropies. 0 without a passage.
+    For RAG-Token the mean of its tokens' entropies. 0 without a passage; None where there is no posterior.
     """
+    if any(source.posterior is None for source in sources):
+        return None
     by_token = list(zip(*(source.token_posterior for source in sources), strict=True))
     return _mean(map(_entropy, by_token or [[source.posterior for source in sources]]))
 

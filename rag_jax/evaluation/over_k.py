@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rag_jax.config import Config, finalise
+from rag_jax.evaluation.figures import found_passages
 from rag_jax.evaluation.retrieval import answer_recall, gold_recall
 from rag_jax.experiment import Parts, answer_questions
 from rag_jax.rag.retrieve import ClosedBook, Retriever
@@ -97,7 +98,7 @@ def figures_over_k(
             how = {"decoding": decoding} if config.variant == "sequence" else {}
             rows.append({"k": k, **how, **measure(found, k)})
             widest = max(widest, (k, found), key=lambda pair: pair[0])
-    ranked = [[source.passage for source in answer.sources] for answer in widest[1]]
+    ranked = [found_passages(answer) for answer in widest[1]]
     tables = {"recall_over_k": recall_over_k(questions, ranked, regex=config.data.regex_answers), "em_over_k": rows}
     return {name: table for name, table in tables.items() if table}
 

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rag_jax.config import Config, finalise, from_json
+from rag_jax.config import Config, as_evaluated, finalise, from_json
 from rag_jax.evaluation.figures import figures_of
 from rag_jax.evaluation.hot_swap import hot_swap
 from rag_jax.evaluation.over_k import figures_over_k
@@ -37,6 +37,7 @@ class Evaluated:
     """One evaluated run: what it was, what it answered, the figures, and the scores of each question by its id.
 
     Attributes:
+      config: with evaluation's retriever.
       figures: those of `figures_of`, and the tables of `figures_over_k`.
     """
 
@@ -76,20 +77,24 @@ def evaluate(
     if not questions:
         raise ValueError("no questions to evaluate on: give config.data.eval_questions_path")
     parts, params = trained_parts(parts, restore(config, pathlib.Path(workdir), parts))
-    retriever = make_retriever(config, parts, workdir, config.eval.k, evaluation_layout(config))
-    answers = answer_questions(config, parts, params, retriever, questions)
-    k = 0 if config.retriever == "none" else config.eval.k
+    asked = as_evaluated(config)
+    if asked.retriever != config.retriever:
+        parts = load_parts(asked, parts.collection)
+        params = parts.params | params  # what training had no use for is as it was before
+    retriever = make_retriever(asked, parts, workdir, asked.eval.k, evaluation_layout(asked), questions=questions)
+    answers = answer_questions(asked, parts, params, retriever, questions)
+    k = 0 if asked.retriever == "none" else asked.eval.k
     gold = gold_pages(retriever.index.passages, questions) if k else None
-    of = {"metrics": config.eval.metrics, "regex": config.data.regex_answers, "labels": bool(config.data.labels)}
+    of = {"metrics": asked.eval.metrics, "regex": asked.data.regex_answers, "labels": bool(asked.data.labels)}
     of |= {"gold": gold}
     figures, scores = figures_of(questions, answers, k, **of)
 
     def measure(found: Sequence[Answer], k: int) -> dict[str, float]:
         return figures_of(questions, found, k, **of).overall
 
-    run = config, parts, params, retriever, questions, answers
+    run = asked, parts, params, retriever, questions, answers
     figures |= figures_over_k(*run, measure, ks=ks, decodings=decodings)
-    return Evaluated(config, parts, params, questions, answers, figures, scores)
+    return Evaluated(asked, parts, params, questions, answers, figures, scores)
 
 
 def spread(questions: Sequence[Question], most: int | None) -> tuple[Question, ...]:
@@ -146,7 +151,8 @@ def evaluate_runs(
         if is_first():
             write_predictions(run / "predictions.jsonl", done.questions, done.answers, done.scores)
             write_json(run / "metrics.json", {reported[-1].name: done.figures})
-        if config.data.dataset == "world_facts" and config.retriever == "dpr" and config.variant == "sequence":
+        asked = done.config
+        if asked.data.dataset == "world_facts" and asked.retriever == "dpr" and asked.variant == "sequence":
             swapped = done
     results: dict[str, Any] = {run.name: run.figures for run in reported}
     if is_first():

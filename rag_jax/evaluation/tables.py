@@ -68,7 +68,7 @@ def print_answers(
         table.add_column("passage")
         for source in given.sources:
             text = f"{source.passage.title}: {source.passage.text}"
-            table.add_row(f"{source.prior:.3f}", f"{source.posterior:.3f}", terminal_text(text[:160]))
+            table.add_row(_cell(source.prior), _cell(source.posterior), terminal_text(text[:160]))
         console.print(table)
 
 

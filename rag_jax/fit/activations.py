@@ -10,8 +10,7 @@ from rag_jax.rag.score import LOGITS_BYTES
 
 def pairs(plan: Plan) -> float:
     """(question, passage) pairs that a chip has at a time."""
-    t = plan.config.train
-    return t.batch_size / plan.layout.parts / t.accumulate * plan.config.k
+    return _questions(plan) * plan.places(plan.config.k)
 
 
 def layer_inputs(plan: Plan) -> float:
@@ -39,9 +38,15 @@ def estimated(plan: Plan, remat: str) -> float:
     return layer_inputs(plan) + (one_layer + products) * _size(plan) + logits
 
 
+def _questions(plan: Plan) -> float:
+    t = plan.config.train
+    return t.batch_size / plan.layout.parts / t.accumulate
+
+
 def _tokens(plan: Plan) -> tuple[float, float]:
-    """Of the encoder and of the decoder."""
-    return pairs(plan) * source_width(plan), pairs(plan) * plan.config.data.max_target_tokens
+    """Of the encoder and of the decoder. Fusion-in-Decoder writes an answer once, not once for each passage."""
+    answers = _questions(plan) if plan.config.variant == "fid" else pairs(plan)
+    return pairs(plan) * source_width(plan), answers * plan.config.data.max_target_tokens
 
 
 def _size(plan: Plan) -> int:

@@ -79,7 +79,7 @@ def _with_passages(plan: Plan, batch: Any) -> Any:
     batch = jax.tree.map(bare, batch)
     if batch.passages is not None:
         return batch
-    found = batch.question.shape[0], plan.config.k
+    found = batch.question.shape[0], plan.places(plan.config.k)
     tokens = jax.ShapeDtypeStruct((*found, plan.config.data.max_passage_tokens), jnp.int32)
     return batch.replace(
         passages=tokens,

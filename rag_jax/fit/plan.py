@@ -15,11 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rag_jax.config import Config
+from rag_jax.config import Config, has_towers
 from rag_jax.experiment import device_settings, evaluation_layout, make_layout, sizes
 from rag_jax.index import DeviceSettings, abstract_index, abstract_rows
 from rag_jax.index.device import DeviceIndex
 from rag_jax.index.manifest import MANIFEST, read_manifest
+from rag_jax.models.null_document import init_null_document
 from rag_jax.rag.device_retrieve import Resident, columns
 from rag_jax.rag.model import Architecture, init_params
 from rag_jax.rag.shapes import widest_source
@@ -72,7 +73,11 @@ class Plan:
     def searches_from_host(self) -> bool:
         """Whether hosts search an index that lies on a chip."""
         c = self.config
-        return c.retriever != "none" and c.index.backend == "device" and not c.index.in_step
+        return c.retriever == "dpr" and c.index.backend == "device" and not c.index.in_step
+
+    def places(self, k: int) -> int:
+        """K of a batch: the passages of a question, and the null document if there is one."""
+        return k + (self.config.null_document != "none")
 
     @property
     def evaluation(self) -> Layout:
@@ -128,7 +133,11 @@ def params_shapes(plan: Plan, training: bool = True) -> dict[str, Any]:
     """The parameters of a step or of decoding, as shapes: the passage encoder only where a step trains it."""
     shapes = _shapes(plan.arch)
     trained = training and plan.config.index.refresh_every > 0
-    return {name: shapes[name] for name in plan.names if trained or name != "passage_encoder"}
+    found = {name: shapes[name] for name in plan.names if trained or name != "passage_encoder"}
+    kind, width = plan.config.null_document, plan.arch.question_encoder.width
+    if kind != "none":
+        found["null_document"] = jax.eval_shape(lambda: init_null_document(kind, width, jax.random.key(0)))
+    return found
 
 
 @functools.lru_cache
@@ -174,17 +183,17 @@ def batch_shapes(plan: Plan, layout: Layout, questions: int, k: int, training: b
         return jax.ShapeDtypeStruct((questions, *shape), dtype, sharding=rows)
 
     asked = like(d.max_question_tokens), like(0 if d.hf_compat_input else d.max_question_tokens)
-    batch = Batch(*asked)
+    batch = Batch(*asked, null_document=c.null_document != "none")
     if not c.index.in_step:
-        words = c.retriever != "none" and c.index.backend == "bm25"
+        places, by_vectors = plan.places(k), has_towers(c)
         batch = batch.replace(
-            passages=like(k, passage_columns(plan)),
-            vectors=like(k, 0 if words else plan.arch.passage_encoder.width, dtype=jnp.float32),
-            valid=like(k, dtype=bool),
-            scores=like(k, dtype=jnp.float32) if words else None,
+            passages=like(places, passage_columns(plan)),
+            vectors=like(places, plan.arch.passage_encoder.width if by_vectors else 0, dtype=jnp.float32),
+            valid=like(places, dtype=bool),
+            scores=None if by_vectors else like(places, dtype=jnp.float32),
         )
         if training and c.index.refresh_every:
-            batch = batch.replace(encoder_passages=like(k, d.max_passage_tokens))
+            batch = batch.replace(encoder_passages=like(places, d.max_passage_tokens))
     if training:
         batch = batch.replace(target=like(d.max_target_tokens), weight=like(dtype=jnp.float32))
     return batch

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from rag_jax.config import Config, has_towers
 from rag_jax.fit.advice import Advice
 from rag_jax.fit.report import Part, Report, Times
+from rag_jax.models.hf import variant_name
 from rag_jax.tpu.chips import GIB
 
 ESTIMATE = "AOT estimate, never compared with a chip"
@@ -37,7 +39,7 @@ def _head(report: Report) -> list[str]:
     if report.step.over:
         about = "" if report.memory.compiled else "about "
         verdict += f": the train step is {about}{report.step.over / GIB:.2f} GiB over"
-    where = "in the step" if c.index.in_step else f"by the hosts ({c.index.backend})"
+    where = "in the step" if c.index.in_step else f"by the hosts ({_searched(c)})"
     count = f"{plan.passages:,} passages" if c.index.in_step or plan.searches_from_host else "passages"
     found = "closed book" if c.retriever == "none" else f"{count} found {where}, k={c.k}"
     sizes = f"{c.train.batch_size} questions a step, sources of {report.width} tokens, answers of "
@@ -47,6 +49,10 @@ def _head(report: Report) -> list[str]:
     if c.recipe != "rag":
         lines.append(f"recipe {c.recipe} trains by other steps; these are the RAG's with its sizes")
     return lines
+
+
+def _searched(config: Config) -> str:
+    return config.index.backend if has_towers(config) else config.retriever
 
 
 def _sizes(report: Report) -> dict[str, float]:
@@ -112,7 +118,7 @@ def _decode(report: Report) -> list[str]:
         return []
     if part.times is None:
         return [_refused("Decoding", part), *(_advice(one) for one in report.decode_advice)]
-    kind = "RAG-Token" if c.variant == "token" else f"RAG-Sequence, {c.eval.decoding}"
+    kind = variant_name(c.variant) + (f", {c.eval.decoding}" if c.variant == "sequence" else "")
     lines = [
         f"Decoding ({kind}): {report.decoded} questions, k={c.eval.k}, beams={c.eval.beams}: "
         f"{part.times.total * 1e3:.1f} ms if all answers are longest; peak {part.peak / GIB:.2f} GiB{_beyond(part)}"

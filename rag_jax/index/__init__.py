@@ -1,6 +1,7 @@
 """HOST. Passages and their vectors, searched by inner product: embed, build, open, search."""
 
 from rag_jax.index.backends import BACKENDS, measure_recall
+from rag_jax.index.baselines import Baseline, GoldSearcher, RandomSearcher
 from rag_jax.index.bm25 import Bm25Searcher, Bm25Settings
 from rag_jax.index.change import add_passages, delete_passages, swap_index
 from rag_jax.index.device_searcher import (
@@ -25,6 +26,7 @@ from rag_jax.index.verify import Check, verify_index
 __all__ = [
     "BACKENDS",
     "NO_PASSAGE",
+    "Baseline",
     "Bm25Searcher",
     "Bm25Settings",
     "Check",
@@ -33,10 +35,12 @@ __all__ = [
     "Estimate",
     "ExactSearcher",
     "Found",
+    "GoldSearcher",
     "Index",
     "IndexMismatch",
     "LiveIndex",
     "Manifest",
+    "RandomSearcher",
     "Recall",
     "ScannSearcher",
     "ScannSettings",

@@ -128,11 +128,11 @@ class DecoderLayer(nn.Module):
         x: Float[Array, "R T D"],
         own_mask: Bool[Array, "#R 1 T T"],
         encoded: Float[Array, "Rows W D"],
-        cross_mask: Bool[Array, "R 1 1 S"],
+        cross_mask: Bool[Array, "R 1 1 C"],
         packing: Packing | None,
         deterministic: bool,
     ) -> tuple[Float[Array, "R T D"], None]:
-        """A whole target, teacher-forced; `encoded` may be packed."""
+        """A whole target, teacher-forced; `encoded` may be packed, or have several rows for each of `x`."""
         own = Segment(*self.attention.keys_values(x), own_mask)
         heads, apart = self.config.decoder_heads, _apart(packing, cross_mask.shape[-1])
         cross = Segment(*self.cross_attention.keys_values(encoded, heads, apart), cross_mask)
@@ -141,7 +141,7 @@ class DecoderLayer(nn.Module):
     def cross_keys_values(
         self, encoded: Float[Array, "Rows W D"], packing: Packing | None, width: int
     ) -> tuple[Array, Array]:
-        """Keys [R,G,w,S] and values [R,G,S,w] of the sources, computed once for all steps and all beams."""
+        """Keys [R,G,w,C] and values [R,G,C,w] of the sources, C = `width`: once for all steps and all beams."""
         groups = head_groups(self.config.decoder_heads, self.config.width)
         key, value = self.cross_attention.keys_values(encoded, groups, _apart(packing, width))
         return key.swapaxes(2, 3), value
@@ -233,7 +233,7 @@ class Bart(nn.Module):
         self,
         inputs: Int[Array, "R T"],
         encoded: Float[Array, "Rows W D"],
-        source_mask: Bool[Array, "R S"],
+        source_mask: Bool[Array, "R C"],
         deterministic: bool = True,
         packing: Packing | None = None,
     ) -> Float[Array, "R T D"]:
@@ -243,7 +243,7 @@ class Bart(nn.Module):
           inputs: targets shifted right behind `decoder_start_id` (`shift_right`). Padding needs no mask: it stands at
             the end, where causal attention cannot see it.
           encoded: from `encode`, or from `encode_sources` with its packing.
-          source_mask: true on real source tokens.
+          source_mask: true on real source tokens. Where C is n sources wide, each row looks at n of them.
           deterministic: false turns dropout on.
           packing: how `encoded` is packed; None: it is not.
 
@@ -308,18 +308,23 @@ class Bart(nn.Module):
         self,
         source: Int[Array, "R S"],
         source_mask: Bool[Array, "R S"],
-        inputs: Int[Array, "R T"],
+        inputs: Int[Array, "A T"],
         deterministic: bool = True,
         slots: Int[Array, "G P W"] | None = None,
-    ) -> Float[Array, "R T D"]:
-        """The same without the head: the decoder's states, from which `logits` follow."""
+    ) -> Float[Array, "A T D"]:
+        """The same without the head: the decoder's states, from which `logits` follow.
+
+        With fewer answers than sources each answer looks at R / A sources in a row, as if they were one.
+        """
         encoded, packed = self.encode_sources(source, source_mask, slots, deterministic)
-        return self.decode(inputs, encoded, source_mask, deterministic, packed)
+        return self.decode(inputs, encoded, source_mask.reshape(len(inputs), -1), deterministic, packed)
 
 
 def _apart(packed: Packing | None, width: int) -> Callable[[Array], Array]:
-    """What takes a packed context's rows apart into one a source, each of `width`."""
-    return (lambda x: x) if packed is None else functools.partial(unpack, packing=packed, width=width)
+    """What makes rows of `width`, one for each decoder, of a context's: it takes them apart or joins them, or both."""
+    if packed is None:
+        return lambda rows: rows.reshape(-1, width, rows.shape[-1])
+    return functools.partial(unpack, packing=packed, width=width)
 
 
 def shift_right(targets: Int[Array, "*rows T"], start_id: int) -> Int[Array, "*rows T"]:

@@ -51,9 +51,12 @@ def cross_caches(
     packing: Packing | None = None,
     width: int = 0,
 ) -> tuple[KeysValues, ...]:
-    """Every layer's keys and values of the sources; where `encoded` is packed, taken apart into rows of `width`."""
+    """Every layer's keys and values of the sources, in rows of `width` (0: as wide as those of `encoded`).
+
+    Where `encoded` is packed, it is taken apart into them; where `width` is that of n sources, n make a row.
+    """
     layer = DecoderLayer(config)
-    given = encoded, packing, width
+    given = encoded, packing, width or encoded.shape[1]
     return tuple(layer.apply({"params": p}, *given, method=layer.cross_keys_values) for p in params.layers)
 
 
@@ -74,7 +77,7 @@ def step_states(
     caches: tuple[KeysValues, ...],
     cross: tuple[KeysValues, ...],
     own_mask: Bool[Array, "R N L"],
-    source_mask: Bool[Array, "R S"],
+    source_mask: Bool[Array, "R C"],
 ) -> tuple[Float[Array, "R N D"], tuple[KeysValues, ...]]:
     """The decoder's states for N new tokens of R rows: of N beams, or of N prefixes of any lengths.
 

@@ -58,9 +58,14 @@ class RagCheckpoint:
     side: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+def variant_name(variant: str) -> str:
+    """What people call a variant."""
+    return "Fusion-in-Decoder" if variant == "fid" else f"RAG-{variant.capitalize()}"
+
+
 def other_variant(where: str | os.PathLike[str], stored: str, wanted: str) -> str:
-    """The message for weights of one variant that are asked for as the other."""
-    trained, asked = (f"RAG-{name.capitalize()}" for name in (stored, wanted))
+    """The message for weights of one variant that are asked for as another."""
+    trained, asked = variant_name(stored), variant_name(wanted)
     return f"{where}: the weights were trained as {trained}, asked for as {asked}; force it to use them all the same"
 
 

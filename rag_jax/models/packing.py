@@ -65,7 +65,10 @@ def pack(rows: Shaped[Array, "R S"], packing: Packing, empty: int) -> Shaped[Arr
 
 
 def unpack(x: Float[Array, "Rows W D"], packing: Packing, width: int) -> Float[Array, "R S D"]:
-    """Vectors from packed rows into one row a source of `width` = S. Those of padding are some other token's."""
+    """Vectors from packed rows into one row a source of `width` = S, or one for n sources of n S.
+
+    Those of padding are some other token's.
+    """
     groups = len(packing.slots)
     apart = _take(x.reshape(groups, -1, x.shape[-1]), packing.back, packing.slots)
     return apart.reshape(-1, width, x.shape[-1])

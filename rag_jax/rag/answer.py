@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from rag_jax.rag.decode import Decoded, decode_sequence, decode_token
+from rag_jax.rag.decode import Decoded, decode_sequence, decode_together, decode_token
 from rag_jax.rag.device_retrieve import Resident, retrieve
 from rag_jax.rag.labels import decode_labels
 from rag_jax.rag.loss import batch_prior, batch_source
@@ -20,7 +20,7 @@ from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.shapes import to_devices
 from rag_jax.sharding import ONE_DEVICE, Layout
 from rag_jax.text.tokens import Tokenizers, trim
-from rag_jax.types import Alternative, Answer, Batch, Source
+from rag_jax.types import NO_DOCUMENT, Alternative, Answer, Batch, Passage, Source
 
 
 @functools.partial(jax.jit, static_argnames=("arch", "variant", "width", "options", "fast", "labels", "layout"))
@@ -50,9 +50,15 @@ def decode_batch(
             batch, rows = retrieve(resident, arch, params["question_encoder"], batch)
         prior = batch_prior(params, arch, batch)
         source, mask = batch_source(arch, batch, width)
+        together = variant == "fid"
+        if together:
+            mask &= batch.valid[..., None]
         if labels:
-            generator = params["generator"], arch.generator
-            return rows, prior, decode_labels(*generator, source, mask, prior, labels, slots=batch.slots)
+            inputs = (params["generator"], arch.generator, source, mask, prior, labels)
+            return rows, prior, decode_labels(*inputs, slots=batch.slots, together=together)
+        if together:
+            inputs = (params["generator"], arch.generator, source, mask, options, key)
+            return rows, prior, decode_together(*inputs, slots=batch.slots)
         inputs = (params["generator"], arch.generator, source, mask, prior, options, key)
         if variant == "token":
             return rows, prior, decode_token(*inputs, slots=batch.slots)
@@ -81,13 +87,14 @@ def answer(
     Of several processes each retrieves and decodes its own rows of every batch, and all yield all answers.
 
     Args:
-      params: {'question_encoder', 'generator'}; for `ClosedBook` and for an index of words the generator alone.
+      params: {'question_encoder', 'generator'}, and 'null_document' where the retriever has one; the generator alone
+        for `ClosedBook` and where texts are searched.
       arch: sizes.
       tokenizers: of every role.
       retriever: the index with its k, or none.
       questions: as the user wrote them. An empty one is answered too, from whatever passages lie nearest to it; of a
         very long one the first tokens count (`Tokenizers.max_question`, with a warning).
-      variant: 'sequence' or 'token'.
+      variant: 'sequence', 'token' or 'fid'.
       batch_size: questions at a time; the last batch is filled up, so one shape serves all. Over a mesh the next
         multiple of the devices that cut it.
       max_source: the longest source in tokens; passages lose their tails to fit.
@@ -142,11 +149,12 @@ def _answer(
     """One question's answer; `decoded` is its row, with the alternatives behind the best."""
     ids = decoded.tokens[0][decoded.tokens[0] != tokenizers.target.pad_token_id]
     by_token = None if decoded.token_posterior is None else decoded.token_posterior[0][:, : len(ids)]
+    posterior = None if decoded.posterior is None else decoded.posterior[0]
     others = zip(decoded.tokens[1:], decoded.logprob[1:], strict=True)
     return Answer(
         text=tokenizers.text(ids),
         logprob=float(decoded.logprob[0]),
-        sources=sources_of(retriever, rows, prior, decoded.posterior[0], by_token),
+        sources=sources_of(retriever, rows, prior, posterior, by_token),
         tokens=tuple(tokenizers.target.convert_ids_to_tokens(ids.tolist())),
         alternatives=tuple(Alternative(tokenizers.text(t), float(p)) for t, p in others if p > -np.inf),
     )
@@ -156,28 +164,33 @@ def sources_of(
     retriever: Retriever | ClosedBook,
     rows: np.ndarray,
     prior: np.ndarray,
-    posterior: np.ndarray,
+    posterior: np.ndarray | None,
     by_token: np.ndarray | None,
 ) -> tuple[Source, ...]:
     """The passages of one question, best prior first; the approximate index's own order does not count.
+
+    The null document is one of them, where there is one.
 
     Args:
       retriever: which found them.
       rows: [K] its rows, -1 where there is none.
       prior: [K], as log-probabilities.
-      posterior: [K].
+      posterior: [K]; None: nobody knows.
       by_token: [K,T] for RAG-Token.
     """
     if isinstance(retriever, ClosedBook):
         return ()
+    passages: list[Passage | None] = [retriever.index.passages[row] if row >= 0 else None for row in rows]
+    if retriever.null_document:
+        passages[-1] = NO_DOCUMENT
     found = [
         Source(
-            retriever.index.passages[row],
+            passage,
             float(np.exp(prior[i])),
-            float(posterior[i]),
+            None if posterior is None else float(posterior[i]),
             () if by_token is None else tuple(map(float, by_token[i])),
         )
-        for i, row in enumerate(rows)
-        if row >= 0
+        for i, passage in enumerate(passages)
+        if passage is not None
     ]
     return tuple(sorted(found, key=lambda source: -source.prior))

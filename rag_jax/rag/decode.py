@@ -1,7 +1,7 @@
 """DEVICE. Decoding of RAG-Token and RAG-Sequence (the paper's section 2.5), jitted, many questions at once.
 
 Every (question, passage) pair is encoded once. Its keys and values, computed once, serve all beams of all steps, and
-the exact rescoring of thorough decoding after them.
+the exact rescoring of thorough decoding after them. Fusion-in-Decoder is decoded by the same pieces.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from rag_jax.models.bart import Bart, BartConfig
 from rag_jax.models.bart_step import cross_caches, empty_caches, step_states, unstack_layers
 from rag_jax.rag import marginal
-from rag_jax.rag.beam import Special, beams, pick, search
+from rag_jax.rag.beam import Hypotheses, Special, beams, pick, search
 from rag_jax.rag.rescore import fast_scores, known_loglik, rescore, slots_needed
 from rag_jax.rag.rules import DecodeOptions
 
@@ -33,8 +33,9 @@ class Decoded:
       tokens: int32 [B,n,T], the end token included, padding after it.
       logprob: float32 [B,n], log p(y|x); of fast decoding, as far as the beams know it. -inf for an answer that is not
         there: fewer than n were found.
-      posterior: float32 [B,n,K], p(z|x,y). For RAG-Token the mean over the answer's tokens of `token_posterior`.
-      token_posterior: float32 [B,n,K,T] for RAG-Token, None for RAG-Sequence.
+      posterior: float32 [B,n,K], p(z|x,y). For RAG-Token the mean over the answer's tokens of `token_posterior`; None
+        for Fusion-in-Decoder.
+      token_posterior: float32 [B,n,K,T] for RAG-Token, None for the others.
       computed: int32 [B], prefixes that thorough decoding computed under every passage; None for the others.
     """
 
@@ -48,19 +49,29 @@ class Decoded:
 class _Decoder:
     """The generator on the sources of one batch: encoded once, one token for some prefixes at a time.
 
-    Rows are (question, passage) pairs; a question's prefixes are computed under each of its passages.
+    Rows are (question, passage) pairs; a question's prefixes are computed under each of its passages. Together, the
+    passages of a question are one.
     """
 
-    def __init__(self, params: Any, config: BartConfig, source: Array, source_mask: Array, slots: Array | None):
+    def __init__(
+        self,
+        params: Any,
+        config: BartConfig,
+        source: Array,
+        source_mask: Array,
+        slots: Array | None,
+        together: bool = False,
+    ):
         self.config = config
-        self.batch, self.passages, width = source.shape
+        self.batch, passages, width = source.shape
+        self.passages = 1 if together else passages
         self.rows = self.batch * self.passages
-        self.mask = source_mask.reshape(self.rows, width)
+        self.mask = source_mask.reshape(self.rows, -1)
         model = Bart(config)
-        given = source.reshape(self.rows, width), self.mask, slots
+        given = source.reshape(-1, width), source_mask.reshape(-1, width), slots
         encoded, packing = model.apply({"params": params}, *given, method=model.encode_sources)
         self.split = unstack_layers(params, config)
-        self.cross = cross_caches(self.split, config, encoded, packing, width)
+        self.cross = cross_caches(self.split, config, encoded, packing, self.mask.shape[1])
 
     def caches(self, count: int) -> Any:
         return empty_caches(self.config, self.rows, count)
@@ -145,17 +156,7 @@ def decode_token(
       ValueError: sampling without a key.
     """
     decoder = _Decoder(params, config, source, source_mask, slots)
-    count = beams(options)
-
-    def step(caches: Any, newest: Array, place: Array, seen: Array) -> Any:
-        states, caches = decoder.states_under_all(caches, newest, place[None, None], place * count, seen)
-        logp, total = decoder.logprobs(states.swapaxes(0, 1))
-        mixture = jnp.moveaxis(marginal.next_token_mixture(prior, logp), 0, -1)
-        return mixture, caches, decoder.under(states, total.swapaxes(0, 1))
-
-    size = {"batch": decoder.batch, "passages": decoder.passages}
-    caches = decoder.caches(options.max_new_tokens * count)
-    found = search(step, caches, options, _special(config), **size, key=key)
+    found = _search_mixture(decoder, prior, options, key)
 
     def judge(tokens: Int[Array, "B T"], under: Float[Array, "B T K"]) -> tuple[Array, Array, Array]:
         real, logp = tokens != config.pad_id, under.swapaxes(1, 2)
@@ -166,6 +167,45 @@ def decode_token(
 
     logprob, mean, by_token = jax.vmap(judge, in_axes=1, out_axes=1)(found.tokens, found.under)
     return Decoded(found.tokens, logprob, mean, by_token)
+
+
+def decode_together(
+    params: Any,
+    config: BartConfig,
+    source: Int[Array, "B K S"],
+    source_mask: Bool[Array, "B K S"],
+    options: DecodeOptions,
+    key: Array | None = None,
+    *,
+    slots: Int[Array, "G P W"] | None = None,
+) -> Decoded:
+    """Fusion-in-Decoder: one decoder looks at all passages of its question, and the search goes over its distribution.
+
+    Args:
+      params, config, source, options, key, slots: as in `decode_token`.
+      source_mask: true on real tokens of passages that exist.
+    """
+    decoder = _Decoder(params, config, source, source_mask, slots, together=True)
+    found = _search_mixture(decoder, jnp.zeros((decoder.batch, 1)), options, key)
+    there = found.tokens[..., 0] != config.pad_id
+    return Decoded(found.tokens, jnp.where(there, found.under.sum((-1, -2)), -jnp.inf), None)
+
+
+def _search_mixture(
+    decoder: _Decoder, prior: Float[Array, "B K"], options: DecodeOptions, key: Array | None
+) -> Hypotheses:
+    """A search over sum_z p(z|x) p(. | x, z, y_<t)."""
+    count = beams(options)
+
+    def step(caches: Any, newest: Array, place: Array, seen: Array) -> Any:
+        states, caches = decoder.states_under_all(caches, newest, place[None, None], place * count, seen)
+        logp, total = decoder.logprobs(states.swapaxes(0, 1))
+        mixture = jnp.moveaxis(marginal.next_token_mixture(prior, logp), 0, -1)
+        return mixture, caches, decoder.under(states, total.swapaxes(0, 1))
+
+    size = {"batch": decoder.batch, "passages": decoder.passages}
+    caches = decoder.caches(options.max_new_tokens * count)
+    return search(step, caches, options, _special(decoder.config), **size, key=key)
 
 
 def decode_sequence(

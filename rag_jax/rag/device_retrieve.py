@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int32
 
-from rag_jax.index import device
+from rag_jax.index import NO_PASSAGE, device
 from rag_jax.index.device import DeviceIndex
 from rag_jax.index.fetch import fetch
 from rag_jax.models.bert import Bert
@@ -62,10 +62,13 @@ def retrieve(
       batch: with questions and, in training, targets and weights; the passages' fields are not read.
 
     Returns:
-      The whole batch, and the row numbers of the passages, best first; -1 where there is none.
+      The whole batch, and the row numbers of the passages, best first; -1 where there is none, as in the null
+      document's place.
     """
     query = Bert(arch.question_encoder).apply({"params": jax.lax.stop_gradient(question_encoder)}, batch.question)
     rows, _ = device.search(resident.index, query, resident.k)
+    if batch.null_document:
+        rows = jnp.pad(rows, ((0, 0), (0, 1)), constant_values=NO_PASSAGE)
     return fill(resident, arch, batch, rows), rows
 
 
@@ -81,7 +84,7 @@ def fill(resident: Resident, arch: Architecture, batch: Batch, rows: Int32[Array
     return batch.replace(
         passages=jnp.where(found[..., None], read(resident.tokens, rows), arch.generator.pad_id),
         vectors=device.fetch_vectors(resident.index, rows),
-        valid=found,
+        valid=found.at[:, -1].set(True) if batch.null_document else found,
         # A place without a passage reads some row's: it does not count, but an encoder must be able to read it.
         encoder_passages=read(resident.encoder_tokens, jnp.maximum(rows, 0)) if encoded_here else None,
     )

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from rag_jax.models.bert import Bert
+from rag_jax.models.null_document import null_score
 from rag_jax.rag import marginal
 from rag_jax.rag.model import Architecture
 from rag_jax.rag.score import answer_token_logprobs, passage_scores
@@ -21,26 +22,29 @@ LOGLIK = {"sequence": marginal.sequence_loglik, "token": marginal.token_loglik}
 def batch_prior(params: Any, arch: Architecture, batch: Batch, dropout_key: Array | None = None) -> Float[Array, "B K"]:
     """log p(z|x) of a batch's passages, with gradient to the question encoder unless the scores are given.
 
-    With `batch.encoder_passages` the passage encoder in `params` scores them, and has a gradient too. Closed book is
-    the case without a question encoder in `params`: every row's one empty passage has prior 1.
+    With `batch.encoder_passages` the passage encoder in `params` scores them, and has a gradient too. The null
+    document's score is put into the last place, where the batch has one.
     """
-    if batch.scores is not None:
-        return marginal.log_prior(batch.scores, batch.valid)
-    if "question_encoder" not in params:
-        return marginal.log_prior(jnp.zeros(batch.valid.shape), batch.valid)
 
     def encode(tower: str, tokens: Array, key: Array | None) -> Float[Array, "rows D"]:
         rngs = None if key is None else {"dropout": key}
         model = Bert(getattr(arch, tower))
         return model.apply({"params": params[tower]}, tokens, deterministic=key is None, rngs=rngs)
 
-    query, vectors = encode("question_encoder", batch.question, dropout_key), batch.vectors
-    trained = batch.encoder_passages is not None
-    if trained:
-        own = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
-        *rows, width = batch.encoder_passages.shape
-        vectors = encode("passage_encoder", batch.encoder_passages.reshape(-1, width), own).reshape(*rows, -1)
-    return marginal.log_prior(passage_scores(query, vectors, trained), batch.valid)
+    query, scores = None, batch.scores
+    if scores is None:
+        query, vectors = encode("question_encoder", batch.question, dropout_key), batch.vectors
+        trained = batch.encoder_passages is not None
+        if trained:
+            own = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
+            *rows, width = batch.encoder_passages.shape
+            vectors = encode("passage_encoder", batch.encoder_passages.reshape(-1, width), own).reshape(*rows, -1)
+        scores = passage_scores(query, vectors, trained)
+    if batch.null_document:
+        found = scores[:, :-1]
+        null = null_score(params["null_document"], query, found, batch.valid[:, :-1])
+        scores = jnp.concatenate([found, null[:, None]], axis=1)
+    return marginal.log_prior(scores, batch.valid)
 
 
 def batch_source(arch: Architecture, batch: Batch, width: int) -> tuple[Array, Array]:
@@ -66,11 +70,11 @@ def rag_loss(
     """-log p(y|x), weighted and put together over the questions, and what else is worth a line in the log.
 
     Args:
-      params: {'question_encoder', 'generator'}, with 'passage_encoder' where it is trained; without 'question_encoder'
-        it is closed book.
+      params: {'question_encoder', 'generator'}, with 'passage_encoder' where it is trained, and 'null_document' where
+        the batch has one; 'generator' alone where the batch has scores.
       arch: sizes.
       batch: with targets and weights.
-      variant: 'sequence' or 'token'.
+      variant: 'sequence' or 'token'; or 'fid', whose likelihood is one decoder's, without the prior.
       width: source tokens S, static.
       label_smoothing: inside each passage's token distribution; the prior is untouched.
       reduction: 'mean' divides by the sum of the weights, 'sum' does not.
@@ -120,6 +124,9 @@ def rag_sums(
     keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
     prior = batch_prior(params, arch, batch, keys[0])
     source, source_mask = batch_source(arch, batch, width)
+    together = variant == "fid"
+    if together:
+        source_mask &= batch.valid[..., None]
     logp = answer_token_logprobs(
         params["generator"],
         arch.generator,
@@ -127,12 +134,13 @@ def rag_sums(
         source_mask,
         batch.target,
         slots=batch.slots,
+        together=together,
         label_smoothing=label_smoothing,
         dropout_key=keys[1],
         devices=devices,
     )
     real = batch.target != arch.generator.pad_id
-    loglik = LOGLIK[variant](prior, logp, real)
+    loglik = marginal.answer_logprobs(logp, real)[:, 0] if together else LOGLIK[variant](prior, logp, real)
     weight = batch.weight.astype(jnp.float32)
     p = jnp.exp(prior)
     entropy = -jnp.where(p > 0, p * jnp.where(p > 0, prior, 0.0), 0.0).sum(-1)

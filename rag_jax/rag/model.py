@@ -1,8 +1,9 @@
 """HOST. What makes up one RAG: sizes, tokenizers, and where its weights come from.
 
-A weights directory holds `question_encoder`, `passage_encoder` and `generator` as safetensors; `model.json` with their
-sizes or preset names and the variant that they were trained as; and the tokenizers, as one `tokenizer.json` or in
-`<part>_tokenizer/`. The package's own weights ship in this form, and `rag-jax convert` writes it.
+A weights directory holds `question_encoder`, `passage_encoder` and `generator` as safetensors, and `null_document` if
+there is one; `model.json` with their sizes or preset names and the variant that they were trained as; and the
+tokenizers, as one `tokenizer.json` or in `<part>_tokenizer/`. The package's own weights ship in this form, and
+`rag-jax convert` writes it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rag_jax.models.bert import Bert, BertConfig
 from rag_jax.models.hf import other_variant
 from rag_jax.models.hf_convert import describe_sizes, part_sizes
 from rag_jax.models.hf_files import read_json, tokenizer_files, write_json
+from rag_jax.models.null_document import init_null_document
 from rag_jax.models.presets import BART_PRESETS, BERT_PRESETS
 from rag_jax.models.weights import SHIPPED, load_params, save_params
 from rag_jax.text.hf_compat_input import HfFormat
@@ -192,16 +194,33 @@ def load_weights(arch: Architecture, name: str, parts: tuple[str, ...] = PARTS) 
     return {part: load_params(directory / f"{part}.safetensors", like=_shapes(arch, part)) for part in parts}
 
 
+def null_document(kind: str, arch: Architecture, name: str, seed: int) -> dict[str, Any]:
+    """Parameters of the null document: those of the weights, if they have any, else fresh ones.
+
+    Args:
+      kind: see `init_null_document`.
+      arch: sizes.
+      name: of the weights; '' = none.
+      seed: of fresh ones.
+
+    Raises:
+      ValueError: the weights have one of another kind.
+    """
+    fresh = init_null_document(kind, arch.question_encoder.width, jax.random.key(seed))
+    stored = weights_directory(name) / "null_document.safetensors" if name else None
+    return load_params(stored, like=fresh) if stored and stored.is_file() else fresh
+
+
 def check_variant(name: str, variant: str, force: bool = False) -> None:
-    """Refuses weights that were trained as the other variant. Weights that do not say serve both.
+    """Refuses weights that were trained as another variant. Weights that do not say serve all.
 
     Args:
       name: of the weights.
-      variant: 'sequence' or 'token', what is about to be trained or decoded.
+      variant: 'sequence', 'token' or 'fid', what is about to be trained or decoded.
       force: take them all the same.
 
     Raises:
-      ValueError: weights of the other variant.
+      ValueError: weights of another variant.
     """
     directory = weights_directory(name)
     stored = read_json(directory / "model.json").get("variant")
@@ -222,10 +241,10 @@ def save_weights(
 
     Args:
       directory: made if it is not there.
-      params: any of the three parts.
+      params: any of the three parts, and 'null_document'.
       arch: their sizes.
       tokenizers: one file when one serves all roles, else a folder for each part.
-      variant: 'sequence' or 'token', as the parts were trained together; None when they were not.
+      variant: 'sequence', 'token' or 'fid', as the parts were trained together; None when they were not.
       dtype: storage type; float16 halves the files.
     """
     directory = pathlib.Path(directory)
@@ -241,7 +260,7 @@ def save_weights(
         for part, tokenizer in folders.items():
             if tokenizer is not None:
                 tokenizer.save_pretrained(str(directory / f"{part}_tokenizer"))
-    described: dict[str, Any] = describe_sizes({part: getattr(arch, part) for part in params})
+    described: dict[str, Any] = describe_sizes({part: getattr(arch, part) for part in PARTS if part in params})
     write_json(directory / "model.json", described | {"variant": variant})
 
 

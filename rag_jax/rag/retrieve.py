@@ -15,7 +15,16 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from rag_jax.index import DeviceSearcher, DeviceSettings, Index, device_index, device_rows, embed
+from rag_jax.index import (
+    NO_PASSAGE,
+    Baseline,
+    DeviceSearcher,
+    DeviceSettings,
+    Index,
+    device_index,
+    device_rows,
+    embed,
+)
 from rag_jax.index.device import DeviceIndex
 from rag_jax.models.bert import Bert, BertConfig
 from rag_jax.rag.device_retrieve import Resident, columns
@@ -48,35 +57,46 @@ class Hits(NamedTuple):
     Attributes:
       rows: [B,K] row numbers, -1 where there is no passage.
       scores: float32 [B,K], logits of p(z|x); None: q.d, from the vectors.
+      null_document: whether the last place is the null document's. Its row is -1, its score is not known yet.
     """
 
     rows: Int[np.ndarray, "B K"]
     scores: Float[np.ndarray, "B K"] | None = None
+    null_document: bool = False
+
+    def with_null_document(self) -> Hits:
+        """The same with a place for the null document at the end."""
+        beside = ((0, 0), (0, 1))
+        scores = None if self.scores is None else np.pad(self.scores, beside)
+        return Hits(np.pad(self.rows, beside, constant_values=NO_PASSAGE), scores, True)
 
 
 class Retriever:
     """Finds the k passages for each question of a batch and fetches what the step needs of them.
 
     Args:
-      index: an open index.
+      index: an open index, or what stands for one in an ablation.
       tokenizers: of every role.
       k: passages a question, at least 1. More than the index holds is legal: the places left over are not valid.
       layout: where questions are encoded. Of several processes each encodes and searches for its own rows.
       encoded_in_step: batches hold `encoder_passages`, for a passage encoder that is trained.
+      null_document: whether there is an empty passage beside the k, with a place of its own behind them.
     """
 
     resident: Resident | None = None  # what a step retrieves from by itself
 
     def __init__(
         self,
-        index: Index,
+        index: Index | Baseline,
         tokenizers: Tokenizers,
         k: int,
         layout: Layout = ONE_DEVICE,
         encoded_in_step: bool = False,
+        null_document: bool = False,
     ):
         self.index, self.k, self.tokenizers, self.layout = index, k, tokenizers, layout
-        self.pad_id, self.encoded_in_step = tokenizers.source.pad_token_id, encoded_in_step
+        self.encoded_in_step, self.null_document = encoded_in_step, null_document
+        self.pad_id = tokenizers.source.pad_token_id
 
     def with_k(self, k: int) -> Retriever:
         """The same index and what was read of it, with another number of passages a question."""
@@ -150,8 +170,9 @@ class Retriever:
         valid, scores = _prior(hits)
         vectors = self.vectors(hits.rows)
         passages = np.where(found[..., None], self.tokens[np.where(found, hits.rows, 0)], self.pad_id)
-        read = self.encoder_passages(hits.rows)
-        return Batch(question, source_question, passages, vectors, valid, target, weight, scores, encoder_passages=read)
+        given = question, source_question, passages, vectors, valid, target, weight, scores
+        more = {"null_document": hits.null_document, "encoder_passages": self.encoder_passages(hits.rows)}
+        return Batch(*given, **more)
 
     def encoder_passages(self, rows: Int[np.ndarray, "B K"]) -> Int[np.ndarray, "B K P"] | None:
         """These rows' passages for the passage encoder, if steps encode them; row 0's where there is none."""
@@ -170,20 +191,21 @@ class HfCompatRetriever(Retriever):
       index, tokenizers, k: see `Retriever`.
       max_source: the longest source in tokens; what goes beyond it is cut, the question first.
       form: how the checkpoint joins.
-      layout, encoded_in_step: see `Retriever`.
+      layout, encoded_in_step, null_document: see `Retriever`.
     """
 
     def __init__(
         self,
-        index: Index,
+        index: Index | Baseline,
         tokenizers: Tokenizers,
         k: int,
         max_source: int,
         form: HfFormat = RAG_FORMAT,
         layout: Layout = ONE_DEVICE,
         encoded_in_step: bool = False,
+        null_document: bool = False,
     ):
-        super().__init__(index, tokenizers, k, layout, encoded_in_step)
+        super().__init__(index, tokenizers, k, layout, encoded_in_step, null_document)
         self.max_source, self.form = max_source, form
 
     def batch(
@@ -201,10 +223,9 @@ class HfCompatRetriever(Retriever):
         sources = sources[..., : bucket(longest, 32, self.max_source)]
         valid, scores = _prior(hits)
         vectors = self.vectors(hits.rows)
-        read = self.encoder_passages(hits.rows)
-        return Batch(
-            question, source_question[:, :0], sources, vectors, valid, target, weight, scores, encoder_passages=read
-        )
+        given = question, source_question[:, :0], sources, vectors, valid, target, weight, scores
+        more = {"null_document": hits.null_document, "encoder_passages": self.encoder_passages(hits.rows)}
+        return Batch(*given, **more)
 
 
 class DeviceRetriever(Retriever):
@@ -216,6 +237,7 @@ class DeviceRetriever(Retriever):
       settings: how vectors lie on the devices and are searched.
       layout: over whose mesh they are cut by rows.
       encoded_in_step: the passages for the passage encoder lie on the devices too, see `Retriever`.
+      null_document: see `Retriever`.
 
     Attributes:
       resident: what the step reads.
@@ -234,8 +256,9 @@ class DeviceRetriever(Retriever):
         settings: DeviceSettings,
         layout: Layout = ONE_DEVICE,
         encoded_in_step: bool = False,
+        null_document: bool = False,
     ):
-        super().__init__(index, tokenizers, k, layout, encoded_in_step)
+        super().__init__(index, tokenizers, k, layout, encoded_in_step, null_document)
         if index.searches_texts:
             raise ValueError(f"the {index.manifest.backend} backend searches texts, which a step on devices has not")
         self.settings = settings
@@ -270,9 +293,10 @@ class ClosedBook:
 
     k = 1
     resident = None
+    null_document = False
 
-    def __init__(self, dim: int, pad_id: int):
-        self.dim, self.pad_id = dim, pad_id
+    def __init__(self, pad_id: int):
+        self.pad_id = pad_id
 
     def encode_ahead(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> None:
         """There is nothing to search with."""
@@ -285,8 +309,8 @@ class ClosedBook:
         texts: Sequence[str],
         vectors: None = None,
     ) -> Hits:
-        """Row 0 for every question: the empty passage."""
-        return Hits(np.zeros((len(questions), 1), np.int32))
+        """Row 0 for every question: the empty passage, whose prior is 1 whatever its score."""
+        return Hits(np.zeros((len(questions), 1), np.int32), np.zeros((len(questions), 1), np.float32))
 
     def batch(
         self,
@@ -299,19 +323,20 @@ class ClosedBook:
         """A batch whose passages are empty."""
         count = len(hits.rows)
         passages = np.full((count, 1, 1), self.pad_id, np.int32)
-        vectors = np.zeros((count, 1, self.dim), np.float32)
-        return Batch(question, source_question, passages, vectors, hits.rows >= 0, target, weight)
+        vectors = np.zeros((count, 1, 0), np.float32)
+        return Batch(question, source_question, passages, vectors, hits.rows >= 0, target, weight, hits.scores)
 
 
 def _prior(hits: Hits) -> tuple[Bool[np.ndarray, "B K"], Float[np.ndarray, "B K"] | None]:
     """Which places count, and the given scores with zeros in the others.
 
-    Words may find nothing for a question. Its first place counts then, with the empty passage that stands there: a
-    prior over no passage would be NaN.
+    The null document's always counts. Without one, where words find nothing for a question, its first place counts,
+    with the empty passage that stands there: a prior over no passage would be NaN.
     """
     found = hits.rows >= 0
     valid = found.copy()
-    valid[:, 0] |= ~found.any(1)
+    valid[:, -1] |= hits.null_document
+    valid[:, 0] |= ~valid.any(1)
     return valid, None if hits.scores is None else np.where(found, hits.scores, 0.0).astype(np.float32)
 
 
@@ -338,7 +363,9 @@ def make_batch(
     Returns:
       The batch, and the rows that were found; None where the step will find them.
     """
+    null = retriever.null_document
     if retriever.resident is not None:
-        return Batch(question, source_question, target=target, weight=weight), None
+        return Batch(question, source_question, target=target, weight=weight, null_document=null), None
     hits = retriever.find(config, params, question, texts, vectors)
+    hits = hits.with_null_document() if null else hits
     return retriever.batch(hits, question, source_question, target, weight), hits.rows

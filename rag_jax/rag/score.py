@@ -62,10 +62,11 @@ def answer_token_logprobs(
     targets: Int[Array, "B T"],
     *,
     slots: Int[Array, "G P W"] | None = None,
+    together: bool = False,
     label_smoothing: float = 0.0,
     dropout_key: Array | None = None,
     devices: int = 1,
-) -> Float[Array, "B K T"]:
+) -> Float[Array, "B #K T"]:
     """log p(y_t | x, z, y_<t) of every answer token under every passage.
 
     Args:
@@ -75,6 +76,8 @@ def answer_token_logprobs(
       source_mask: true on real tokens.
       targets: the answer's ids, its end token included, padded at the end.
       slots: how sources are packed, see `rag_jax.models.packing`; None: a row each.
+      together: one decoder looks at all passages of its question (Fusion-in-Decoder), and K is 1 in the result. Then a
+        passage that does not exist must have no real token.
       label_smoothing: see `gold_logprobs`.
       dropout_key: turns dropout on.
       devices: how many cut the batch by rows; with the shapes it decides in how many parts of the time axis the logits
@@ -82,22 +85,22 @@ def answer_token_logprobs(
     """
     model = Bart(config)
     batch, passages, width = source.shape
-    rows, length = batch * passages, targets.shape[1]
+    decoders, length = 1 if together else passages, targets.shape[1]
     rngs = None if dropout_key is None else {"dropout": dropout_key}
-    inputs = jnp.repeat(shift_right(targets, config.decoder_start_id), passages, axis=0)
+    inputs = jnp.repeat(shift_right(targets, config.decoder_start_id), decoders, axis=0)
     states = model.apply(
         {"params": params},
-        source.reshape(rows, width),
-        source_mask.reshape(rows, width),
+        source.reshape(-1, width),
+        source_mask.reshape(-1, width),
         inputs,
         dropout_key is None,
         slots,
         rngs=rngs,
         method=model.states,
     )
-    gold = jnp.repeat(targets, passages, axis=0)
+    gold = jnp.repeat(targets, decoders, axis=0)
     settings = {"label_smoothing": label_smoothing, "devices": devices}
-    return state_logprobs(params, config, states, gold, **settings).reshape(batch, passages, length)
+    return state_logprobs(params, config, states, gold, **settings).reshape(batch, decoders, length)
 
 
 def state_logprobs(

@@ -46,8 +46,8 @@ def train(
       traced: see `run_steps`.
 
     Returns:
-      The trained parameters, {'question_encoder', 'generator'}; without the first in closed book and with BM25, with
-      'passage_encoder' where the index is refreshed.
+      The trained parameters: 'generator', 'question_encoder' where passages are found by vectors, 'passage_encoder' if
+      the index is refreshed, 'null_document' if there is one.
 
     Raises:
       ConfigurationMismatch: the directory holds another configuration's checkpoints; nothing was written.
@@ -80,12 +80,13 @@ def _train(
         return merge(layout.to_host(state.trainable), frozen)
 
     each = config.data.train_answers == "each"
-    examples = Examples.tokenize(parts.collection.train, parts.tokenizers, each, config.data.labels)
+    train = parts.collection.train
+    examples = Examples.tokenize(train, parts.tokenizers, each, config.data.labels)
     on_devices = layout.place(frozen)
     if every:  # the index is a derived file: one that a later step left there is made again for this state
         state = _taken_over(state, on_devices) if first % every == 0 else state
         parts = dataclasses.replace(parts, passage_encoder=layout.to_host(state.index_encoder))
-    retriever = make_retriever(config, parts, workdir, config.k, layout, encoded_in_step=every > 0)
+    retriever = make_retriever(config, parts, workdir, config.k, layout, encoded_in_step=every > 0, questions=train)
     write_record(workdir, first, getattr(retriever, "index", None))  # closed book has none
     step_fn = make_train_step(
         parts.arch,
@@ -98,7 +99,7 @@ def _train(
         layout=layout,
     )
     retrieves = config.retriever != "none"
-    collapse = CollapseMonitor(t.batch_size, config.k, len(parts.collection.passages))
+    collapse = CollapseMonitor(t.batch_size, retriever.k, len(parts.collection.passages))
     mine, pad_id = layout.my_rows(t.batch_size), parts.arch.generator.pad_id
     tower, most = parts.arch.question_encoder, config.data.max_source_tokens
     asked, encoded, found = _questions(examples, first, config, mine), None, None

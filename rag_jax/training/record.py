@@ -14,7 +14,7 @@ import subprocess
 
 import jax
 
-from rag_jax.index import Index
+from rag_jax.index import Baseline, Index
 
 _OF_THE_INDEX = ("backend", "count", "dim", "passages", "encoder")  # the last two are fingerprints
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "transformers", "scann", "numpy")
@@ -51,7 +51,7 @@ def revision() -> str | None:
     return head and head + "+" * bool(git("status", "--porcelain", "--untracked-files=no"))
 
 
-def write_record(workdir: str | os.PathLike[str], step: int, index: Index | None) -> None:
+def write_record(workdir: str | os.PathLike[str], step: int, index: Index | Baseline | None) -> None:
     """Adds this start to `workdir`/record.json; of several processes only the first writes.
 
     Args:
@@ -61,6 +61,7 @@ def write_record(workdir: str | os.PathLike[str], step: int, index: Index | None
     """
     if jax.process_index() != 0:
         return
+    searched = isinstance(index, Index)  # and no baseline, which nothing was built for
     path = pathlib.Path(workdir) / "record.json"
     starts = json.loads(path.read_text("utf-8")) if path.exists() else []
     starts.append(
@@ -70,7 +71,7 @@ def write_record(workdir: str | os.PathLike[str], step: int, index: Index | None
             "revision": revision(),
             "devices": {"kind": jax.devices()[0].device_kind, "count": jax.device_count()},
             "processes": jax.process_count(),
-            "index": index and {name: getattr(index.manifest, name) for name in _OF_THE_INDEX},
+            "index": {name: getattr(index.manifest, name) for name in _OF_THE_INDEX} if searched else None,
         }
     )
     beside = path.with_name("record.json.partial")

@@ -59,7 +59,7 @@ def make_train_step(
     Args:
       arch: sizes.
       optimizer: over the trainable part.
-      variant: 'sequence' or 'token'.
+      variant: 'sequence', 'token' or 'fid'.
       label_smoothing: see `rag_loss`.
       dropout: whether dropout is on.
       seed: of the dropout keys.

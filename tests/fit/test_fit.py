@@ -183,8 +183,10 @@ def test_what_a_refused_program_needs_is_read_from_the_message(reason, size):
     [
         {},
         {"index__in_step": False, "index__backend": "scann"},
-        {"index__in_step": False, "index__backend": "bm25", "index__dtype": ""},
-        {"index__in_step": False, "index__backend": "scann", "data__hf_compat_input": True},
+        {"null_document": "embedding"},
+        {"index__in_step": False, "retriever": "bm25"},
+        {"index__in_step": False, "retriever": "gold", "null_document": "bias", "variant": "sequence"},
+        {"index__in_step": False, "index__backend": "scann", "data__hf_compat_input": True, "variant": "fid"},
         {"index__in_step": False, "index__backend": "exact", "index__dtype": "", "retriever": "none"},
     ],
 )
@@ -193,8 +195,15 @@ def test_batches_have_the_shapes_of_their_retriever(fields):
     batch = batch_shapes(plan, plan.layout, 4, plan.config.k, training=True)
     assert batch.target.shape == (4, 8)
     assert (batch.passages is None) == plan.config.index.in_step
-    assert (batch.scores is not None) == (plan.config.index.backend == "bm25")
+    assert (batch.scores is not None) == (plan.config.retriever != "dpr")
+    assert ("null_document" in params_shapes(plan)) == batch.null_document == ("null_document" in fields)
     assert model_flops(plan) > 0
+
+
+def test_fusion_in_decoder_costs_a_decoder_for_each_question():
+    token, together = plan_of(), plan_of(variant="fid")
+    assert layer_inputs(token) - layer_inputs(together) == 4 * 8 * 128 * token.arch.generator.decoder_layers * 4
+    assert model_flops(together) < model_flops(token)
 
 
 def test_the_count_of_an_index_is_its_manifests(tmp_path):

@@ -15,7 +15,7 @@ from rag_jax.rag.model import Architecture, init_params
 from rag_jax.rag.retrieve import ClosedBook, Retriever, embed_passages, encode
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.text.tokens import Tokenizers, train_tokenizer
-from rag_jax.types import Passage
+from rag_jax.types import NO_DOCUMENT, Passage
 from tests.wild_text import texts
 
 PASSAGES = [
@@ -26,6 +26,7 @@ PASSAGES = [
 ]
 LONG = "Who wrote the novel by Jane Austen, Emma? " * 4
 QUESTIONS = ["Who wrote Emma?", "who wrote emma?", "Is Homer in Rome?", "Homer?", "What is a novel?"]
+NULL = {"null_document": {"bias": jnp.asarray([0.5])}}
 
 
 class Small:
@@ -136,9 +137,32 @@ def test_the_scores_of_a_search_by_words_are_the_logits_of_the_prior(small, tmp_
     assert len(set(scores)) > 1
     priors = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
     np.testing.assert_allclose([source.prior for source in found.sources], priors, atol=1e-5)
-    (alone,) = small.answers(ClosedBook(16, 1), ["zebra"], params=params, variant="sequence")
+    (alone,) = small.answers(ClosedBook(1), ["zebra"], params=params, variant="sequence")
     assert nothing.sources == ()
     assert (nothing.text, nothing.logprob) == (alone.text, pytest.approx(alone.logprob, abs=1e-4))
+    # With a null document it is that which stands there, and it says so.
+    beside = Retriever(index, small.tokenizers, 3, null_document=True)
+    found, nothing = small.answers(beside, questions, params=params | NULL, variant="sequence")
+    assert len(found.sources) == 1 + (rows >= 0).sum()
+    assert [(source.passage, source.prior, source.posterior) for source in nothing.sources] == [(NO_DOCUMENT, 1, 1)]
+    assert nothing.logprob == pytest.approx(alone.logprob, abs=1e-4)
+
+
+def test_the_null_document_is_a_source_among_the_others(small):
+    retriever = Retriever(small.index, small.tokenizers, 3, null_document=True)
+    for one in small.answers(retriever, params=small.params | NULL):
+        assert [source.passage for source in one.sources].count(NO_DOCUMENT) == 1
+        assert len(one.sources) == 4
+        for total in ("prior", "posterior"):
+            assert sum(getattr(source, total) for source in one.sources) == pytest.approx(1, abs=1e-5)
+
+
+def test_fusion_in_decoder_shows_what_was_retrieved_and_no_posterior(small):
+    for one, other in zip(small.answers(small.three, variant="fid"), small.answers(small.three), strict=True):
+        assert [(s.passage, s.prior) for s in one.sources] == [(s.passage, s.prior) for s in other.sources]
+        assert {source.posterior for source in one.sources} == {None}
+        assert one.tokens
+        assert one.logprob < 0
 
 
 def test_a_batch_that_is_not_full_has_the_shape_of_one_that_is(small, monkeypatch):
@@ -168,7 +192,7 @@ def test_case_of_a_question_reaches_the_answer(small):
 
 
 def test_closed_book_answers_without_sources_from_the_generator_alone(small):
-    book = ClosedBook(16, small.arch.generator.pad_id)
+    book = ClosedBook(small.arch.generator.pad_id)
     generator = {"generator": small.params["generator"]}
     token, sequence = (small.answers(book, variant=variant, params=generator) for variant in ("token", "sequence"))
     assert [a.sources for a in token] == [()] * len(QUESTIONS)
@@ -186,7 +210,7 @@ def test_no_questions_give_no_answers(small):
 def test_any_question_has_an_answer_with_probabilities(small, monkeypatch, index, text):
     """An empty one too, and one of control characters."""
     monkeypatch.setattr("rag_jax.rag.shapes.WORTHWHILE", 0)  # packed, and without the long question, shapes would vary
-    retriever = small.three if index else ClosedBook(16, small.arch.generator.pad_id)
+    retriever = small.three if index else ClosedBook(small.arch.generator.pad_id)
     params = small.params if index else {"generator": small.params["generator"]}
     answers = small.answers(retriever, [text, LONG, "", "\0\x1b\u202e"], params=params)
     assert len(answers) == 4
@@ -211,7 +235,7 @@ def test_what_is_no_question_is_one_clear_error(small):
 
 def test_a_source_limit_below_the_question_still_shows_the_whole_question(small):
     """Nothing of the passages is left, so the generator answers as if the book were closed."""
-    book = ClosedBook(16, small.arch.generator.pad_id)
+    book = ClosedBook(small.arch.generator.pad_id)
     long = ["Who wrote the novel by Jane Austen, Emma?"]
     narrow = small.answers(small.three, long, max_source=1)
     closed = small.answers(book, long, params={"generator": small.params["generator"]})

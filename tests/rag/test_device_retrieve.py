@@ -46,12 +46,14 @@ def made(tmp_path_factory):
     return tokenizers, index, params, asked
 
 
-@pytest.mark.parametrize("k", [2, 5])  # 5: more than there are
-def test_the_step_makes_the_batch_that_the_host_makes(made, k):
+@pytest.mark.parametrize(("k", "null_document"), [(2, False), (2, True), (5, False)])  # 5: more than there are
+def test_the_step_makes_the_batch_that_the_host_makes(made, k, null_document):
     tokenizers, index, params, asked = made
     given = (TOWER, params, asked, tokenizers.source_questions(QUESTIONS), QUESTIONS)
-    expected, rows = make_batch(Retriever(index, tokenizers, k), *given)
-    retriever = DeviceRetriever(index, tokenizers, k, DeviceSettings(recall_target=0.99))
+    expected, rows = make_batch(Retriever(index, tokenizers, k, null_document=null_document), *given)
+    assert rows.shape[1] == k + null_document
+    settings = DeviceSettings(recall_target=0.99)
+    retriever = DeviceRetriever(index, tokenizers, k, settings, null_document=null_document)
     assert retriever.resident.tokens.dtype == jnp.uint16
     assert retriever.resident.tokens.shape[1] == 128  # so that a TPU does not copy the table before each fetch
     assert retriever.resident.longest == 24
@@ -60,6 +62,7 @@ def test_the_step_makes_the_batch_that_the_host_makes(made, k):
     found, found_rows = jax.jit(retrieve, static_argnums=1)(retriever.resident, ARCH, params, batch)
     np.testing.assert_array_equal(found_rows, rows)
     np.testing.assert_array_equal(found.valid, expected.valid)
+    assert found.null_document == expected.null_document == null_document
     np.testing.assert_array_equal(found.vectors, expected.vectors)
     width = expected.passages.shape[-1]
     np.testing.assert_array_equal(found.passages[..., :width], expected.passages)

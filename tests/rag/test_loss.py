@@ -34,7 +34,7 @@ GENERATOR = BartConfig(
 )
 ARCH = Architecture(TOWER, TOWER, GENERATOR)
 WIDTH, PAD = 14, 1
-both = pytest.mark.parametrize("variant", ["sequence", "token"])
+every = pytest.mark.parametrize("variant", ["sequence", "token", "fid"])
 
 
 def loss_and_gradients(params, batch, variant, label_smoothing=0.0):
@@ -123,7 +123,7 @@ def test_question_encoder_is_pulled_by_prior_minus_posterior(params, batch, smoo
     assert_trees_close(gradients["question_encoder"], expected)
 
 
-@both
+@every
 def test_rows_of_weight_zero_change_nothing(params, batch, variant):
     """Not even a row that no passage was found for."""
     short = dataclasses.replace(batch, weight=np.float32([1, 0, 1, 0]))
@@ -155,7 +155,7 @@ def test_weights_count_in_proportion(params, batch):
     assert loss == pytest.approx((3 * single[0] + single[1]) / 4, rel=1e-5)
 
 
-@both
+@every
 def test_a_place_without_a_passage_changes_nothing_and_gives_no_nan(params, batch, variant):
     filled = dataclasses.replace(
         batch,
@@ -167,7 +167,7 @@ def test_a_place_without_a_passage_changes_nothing_and_gives_no_nan(params, batc
     assert_trees_close(other, result)
 
 
-@both
+@every
 def test_order_of_passages_does_not_matter(params, batch, variant):
     turned = dataclasses.replace(
         batch, passages=batch.passages[:, ::-1], vectors=batch.vectors[:, ::-1], valid=batch.valid[:, ::-1]
@@ -193,12 +193,29 @@ def test_variants_differ_on_longer_answers(params, batch):
     assert abs(losses[0] - losses[1]) > 1e-4
 
 
+def test_with_fusion_in_decoder_the_loss_is_one_decoders_and_the_question_encoder_has_no_gradient(params, batch):
+    (loss, report), gradients = loss_and_gradients(params, batch, "fid")
+
+    @jax.jit
+    def one_decoder(params, batch):
+        source, mask = batch_source(ARCH, batch, WIDTH)
+        mask &= batch.valid[..., None]
+        return answer_token_logprobs(params["generator"], GENERATOR, source, mask, batch.target, together=True)
+
+    logp = one_decoder(params, batch)
+    assert logp.shape == (4, 1, 4)
+    assert loss == pytest.approx(-float(jnp.where(batch.target != PAD, logp[:, 0], 0).sum(-1).mean()), rel=1e-5)
+    assert report["prior_top"] == pytest.approx(np.exp(pieces(params, batch)[0]).max(-1).mean(), rel=1e-5)
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(gradients["question_encoder"]))
+
+
 def test_closed_book_has_prior_one_and_trains_the_generator_alone(params, batch):
     closed = dataclasses.replace(
         batch,
         passages=np.full((4, 1, 1), PAD, np.int32),
-        vectors=np.zeros((4, 1, 16), np.float32),
+        vectors=np.zeros((4, 1, 0), np.float32),
         valid=np.ones((4, 1), bool),
+        scores=np.zeros((4, 1), np.float32),
     )
     generator = {"generator": params["generator"]}
     (loss, report), gradients = loss_and_gradients(generator, closed, "token")

@@ -126,6 +126,16 @@ def test_what_is_saved_is_what_is_loaded_and_what_convert_reads(weights, params)
     assert all(part.tokenizer for part in bundle.parts.values())
 
 
+def test_a_null_document_is_kept_with_the_weights_and_found_again(tmp_path, params, tokenizers):
+    own = {"embedding": np.arange(12, dtype=np.float32)}
+    save_weights(tmp_path / "weights", params | {"null_document": own}, ARCH, tokenizers, variant="token")
+    found = load_parts(final(tmp_path / "weights", null_document="embedding")).params["null_document"]
+    assert (found["embedding"] == own["embedding"]).all()
+    assert set(load_parts(final(tmp_path / "weights")).params) == {"question_encoder", "generator"}
+    with pytest.raises(ValueError, match=r"null_document\.safetensors: does not fit .*\n.*missing bias"):
+        load_parts(final(tmp_path / "weights", null_document="bias"))
+
+
 def test_every_role_gets_the_tokenizer_of_its_folder(weights, tokenizers):
     found = load_tokenizers(str(weights), **LIMITS)
     text = "WHO wrote the Odyssey?"
@@ -232,6 +242,8 @@ def test_weights_of_the_other_variant_need_force(weights):
     check_variant(str(weights), "sequence", force=True)
     with pytest.raises(ValueError, match=r"trained as RAG-Token, asked for as RAG-Sequence.*force_variant"):
         check_variant(str(weights), "sequence")
+    with pytest.raises(ValueError, match="asked for as Fusion-in-Decoder"):
+        check_variant(str(weights), "fid")
     for variant in ("sequence", "token"):
         check_variant("world", variant)
 

@@ -111,10 +111,10 @@ def collectives(text):
     return [(m[2], m[1], (re.search(r'op_name="([^"]*)"', rest) or ["", ""])[1]) for m, rest in found]
 
 
-def trained(layout, params, batch, rows, accumulate=1):
+def trained(layout, params, batch, rows, accumulate=1, variant="sequence"):
     """One step: report, gradient (Adam's first moment is a tenth of it), parameters; the program and the state."""
     state = create_state(params, OPTIMIZER, layout)
-    settings = {"variant": "sequence", "label_smoothing": 0.1, "dropout": False, "seed": 0}
+    settings = {"variant": variant, "label_smoothing": 0.1, "dropout": False, "seed": 0}
     step = make_train_step(ARCH, OPTIMIZER, **settings, accumulate=accumulate, layout=layout)
     placed, width = to_devices(batch, READER.pad_id, WIDTH, layout, accumulate)
     assert placed.slots is not None
@@ -144,6 +144,7 @@ def decoded(layout, params, batch, *hows):
     batch, width = to_devices(batch.replace(target=None, weight=None), READER.pad_id, WIDTH, layout)
     settings = {"width": width, "options": options, "layout": layout}
     variants = {"token": ("token", False), "thorough": ("sequence", False), "fast": ("sequence", True)}
+    variants["together"] = "fid", False
     return {
         how: jax.device_get(decode_batch(placed, ARCH, batch, variant=variant, fast=fast, **settings))
         for how, (variant, fast) in variants.items()
@@ -184,14 +185,17 @@ def main():
         }
         out["steps"][name]["donated"] = gone
         out["steps"][name]["loss"] = float(numbers["report"]["loss"])
+    together = [trained(places[name], params, batch, rows, variant="fid")[0] for name in ("one", "data")]
+    out["together"] = {key: difference(together[1][key], value) for key, value in together[0].items()}
+    out["together"]["params"] = difference(*map(moved, together))
     found_rows = rows[rows >= 0]
     distinct = len(np.unique(found_rows)) / len(found_rows)
     out["distinct"] = [distinct, float(steps["one"][0]["report"]["distinct_passages"])]
     out["untouched"] = difference(params, before) == 0
-    expected = decoded(places["one"], params, batch, "token", "thorough", "fast")
+    expected = decoded(places["one"], params, batch, "token", "thorough", "fast", "together")
     here = found(places["one"], params, batch, vectors)
     # With cut parameters no run decodes: evaluation makes them whole, and this is the cheaper pair to compile.
-    for name, hows in {"data": ("token", "thorough"), "fsdp": ("token", "fast")}.items():
+    for name, hows in {"data": ("token", "thorough", "together"), "fsdp": ("token", "fast")}.items():
         for how, (_, prior, answers) in decoded(places[name], params, batch, *hows).items():
             _, wanted_prior, wanted = expected[how]
             out["decoded"][f"{name} {how}"] = {

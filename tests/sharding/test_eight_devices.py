@@ -35,6 +35,11 @@ def test_loss_gradient_and_update_are_those_of_one_device(run):
     assert run["steps"]["one"]["loss"] > 1
 
 
+def test_fusion_in_decoder_has_the_step_of_one_device(run):
+    assert set(run["together"]) == {"report", "gradient", "params"}
+    assert all(number < 1e-5 for number in run["together"].values())
+
+
 def test_a_question_meets_the_passages_of_all_devices_and_sends_their_gradients_back(run):
     for name in ("data", "fsdp"):
         found = run["towers"][name]
@@ -54,7 +59,7 @@ def test_the_state_is_donated_and_the_callers_parameters_are_not(run):
 
 
 def test_decoding_on_eight_devices_gives_the_same_answers(run):
-    assert set(run["decoded"]) == {"data token", "data thorough", "fsdp token", "fsdp fast"}
+    assert set(run["decoded"]) == {"data token", "data thorough", "data together", "fsdp token", "fsdp fast"}
     for name, found in run["decoded"].items():
         assert found["same tokens"], name
         assert found["numbers"] < 1e-5, name
