@@ -15,7 +15,7 @@ from rag_jax.types import Answer, Question
 
 
 def print_results(results: Mapping[str, Mapping[str, Any]], console: Console | None = None) -> None:
-    """One table of the answers and one of retrieval, for runs that have it: one row a run, one column a figure."""
+    """One table of the answers and one of retrieval, for runs that have it."""
     console = console or Console()
     alone = {run: {n: x for n, x in figures.items() if not isinstance(x, list)} for run, figures in results.items()}
     apart = {run: {n: x for n, x in figures.items() if n.startswith(OF_RETRIEVAL)} for run, figures in alone.items()}
@@ -73,13 +73,16 @@ def print_answers(
 
 
 def _by_run(title: str, results: Mapping[str, Mapping[str, float]]) -> Table:
+    """Runs against figures. The longer list goes down the page, as a terminal is seldom wide."""
     names = list(dict.fromkeys(name for figures in results.values() for name in figures))
-    table = Table(title=title)
-    table.add_column("run")
-    for name in names:
-        table.add_column(name.replace("_", " "), justify="right")
-    for run, figures in results.items():
-        table.add_row(terminal_text(run), *(_cell(figures.get(name)) for name in names))
+    cells = {(run, name): _cell(figures.get(name)) for run, figures in results.items() for name in names}
+    down = len(results) >= len(names)
+    table = Table("run" if down else "", title=title, title_justify="left")
+    for head in names if down else results:
+        table.add_column(head.replace("_", " ") if down else terminal_text(head), justify="right")
+    for head in results if down else names:
+        row = (cells[head, name] for name in names) if down else (cells[run, head] for run in results)
+        table.add_row(terminal_text(head) if down else head.replace("_", " "), *row)
     return table
 
 

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pathlib
 import urllib.request
@@ -33,6 +34,8 @@ def start() -> None:
     Raises:
       ValueError: JAX_COORDINATOR_ADDRESS without numbers of processes.
     """
+    # Which backends jax looked for in vain is told at a level that absl's programs print.
+    logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
     arguments = found(os.environ)
     if arguments is not None and not jax.distributed.is_initialized():
         jax.distributed.initialize(**arguments, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS)
