@@ -52,7 +52,7 @@ WORLD = {
     "optimizer.clip_norm": 1.0,
     "optimizer.b2": 0.98,
     "train.batch_size": 48,
-    "train.steps": 700,
+    "train.steps": 600,
     "train.log_every": 50,
     "train.checkpoint_every": 100,
 }
