@@ -8,7 +8,7 @@ WORLD := runs/world
 
 help:
 	@echo "make demo    train RAG-Sequence, RAG-Token and a closed-book model, evaluate them into $(WORLD)/report.html"
-	@echo "make test    run the tests; make test-slow runs those of several processes"
+	@echo "make test    run the tests; make test-slow runs whole runs, kills and several processes"
 	@echo "make test-long  every property with a thousand examples, and what test-slow runs: an hour, for the night"
 	@echo "make lint    run ruff's checks"
 	@echo "make clean   remove $(VENV), build products and caches (never runs/)"

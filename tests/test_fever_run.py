@@ -13,6 +13,7 @@ from rag_jax.evaluation.run import evaluate
 from rag_jax.experiment import load_parts
 from rag_jax.training.loop import train, trained_params
 
+pytestmark = pytest.mark.slow
 CLAIMS = [
     (f"{country} has a coast .", f"{country} {verb} a coast .", label)
     for country, verb, label in [

@@ -163,6 +163,7 @@ print("same")
 """
 
 
+@pytest.mark.slow
 def test_eight_devices_find_the_same_as_one():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}

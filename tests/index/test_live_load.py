@@ -108,7 +108,7 @@ class Service:
             raise self.faults[0]
 
 
-@pytest.mark.parametrize("backend", ["exact", "bm25", "scann"])
+@pytest.mark.parametrize("backend", ["exact", "bm25", pytest.param("scann", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("questions", "swaps", "passing"),
     [(800, 2, 8), pytest.param(50_000, 20, 1_000, marks=pytest.mark.slow)],

@@ -96,7 +96,11 @@ def pending(request):
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.fixture(scope="module", params=SEEDS)
+# Every third model here, the others with the slow tests: compiling for each costs seconds.
+MODELS = [seed if seed % 3 == 0 else pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS]
+
+
+@pytest.fixture(scope="module", params=MODELS)
 def both(request, pending):
     case, ours = pending[request.param]
     return Both(ours.result(), peer_results(case))

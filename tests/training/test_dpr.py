@@ -83,6 +83,7 @@ def whole(files, tmp_path_factory):
     return workdir, train_towers(towers(files), workdir)
 
 
+@pytest.mark.slow
 def test_interrupted_run_ends_at_the_same_towers_losses_and_recall(files, whole, tmp_path, monkeypatch):
     workdir, params = whole
     make = training_dpr._batches

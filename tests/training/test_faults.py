@@ -39,6 +39,7 @@ def test_a_directory_that_takes_no_files_is_one_message(files, capsys):
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_an_index_that_vanished_is_made_again_and_the_run_ends_as_it_would_have(files, tmp_path):
     config = small(files, train__steps=3, train__checkpoint_every=2)
     whole = train(config, tmp_path / "whole")
@@ -47,6 +48,7 @@ def test_an_index_that_vanished_is_made_again_and_the_run_ends_as_it_would_have(
     assert equal(train(config, tmp_path / "broken"), whole)
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(files, tmp_path):
     config = small(files, train__steps=3, train__checkpoint_every=1)
     whole = train(config, tmp_path / "whole")

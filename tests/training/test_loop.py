@@ -68,15 +68,23 @@ def test_a_run_that_was_asked_to_stop_says_where_and_goes_on_from_there(files, w
         assert run_recipe(config, tmp_path) == STOPPED
     assert "stopped after step 3 of 4" in capsys.readouterr().err
     assert (tmp_path / "checkpoints" / "3").is_dir()
-    assert run_recipe(config, tmp_path, profile="4") == 0
+    assert run_recipe(config, tmp_path) == 0
     assert equal(params, trained_params(config, tmp_path, load_parts(config)))
     assert (tmp_path / "metrics.jsonl").read_bytes() == (workdir / "metrics.jsonl").read_bytes()
-    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
     starts = json.loads((tmp_path / "record.json").read_text())
     assert [start["step"] for start in starts] == [0, 3]
     assert starts[0]["index"]["count"] == PASSAGES
 
 
+@pytest.mark.slow
+def test_the_steps_that_a_user_names_are_traced(files, tmp_path, capsys):
+    assert run_recipe(small(files, train__steps=3), tmp_path, profile="2-3") == 0
+    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
+    assert run_recipe(small(files, train__steps=3), tmp_path, profile="0-3") == 1
+    assert "--profile=0-3: steps from 1 on" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_lagging_retrieval_searches_with_the_encoder_of_the_step_before(files, whole, tmp_path, monkeypatch):
     encoders = []
     encode_ahead = Retriever.encode_ahead
@@ -206,6 +214,7 @@ def test_closed_book_and_rag_are_evaluated_in_one_table(files, whole, tmp_path):
     assert lines[0]["question"] in report
 
 
+@pytest.mark.slow
 def test_other_k_and_decodings_are_answered_as_if_they_were_asked_for_alone(files, whole):
     config, workdir, _ = whole
     figures = evaluate(config, workdir, trained_params, ks=(1, 2), decodings=("thorough", "fast")).figures

@@ -139,6 +139,7 @@ def test_the_generation_of_the_index_is_in_the_metrics(whole):
     assert [line["index_generation"] for line in read_metrics(workdir / "metrics.jsonl")] == [0, 0, 1, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_run_killed_between_a_refresh_and_its_checkpoint_ends_as_if_it_had_not_been(
     files, whole, tmp_path, monkeypatch
 ):
