@@ -29,7 +29,8 @@ leaves in `weights` is a retriever; a generator makes it what `model.init_from` 
 
     rag-jax convert runs/dpr/weights rag --generator bart-large
 
-World Facts from nothing, the size of the weights that ship with the package, on a CPU:
+World Facts from nothing, the size of the weights that ship with the package, on a CPU; ends with the gold passage first
+for 0.784 of the test countries' questions, and among the first 5 for 0.957:
 
     python train.py --config=configs/dpr.py:data.dataset=world_facts --workdir=runs/dpr
     rag-jax convert runs/dpr/weights runs/dpr/rag --generator rag_jax/pretrained/world
