@@ -207,7 +207,7 @@ class PretrainConfig(Group):
     """Making the tiny model from nothing (recipe 'world_pretrain'): batches of each stage, see training/pretrain.py.
 
     Attributes:
-      tower_groups: countries in a batch of the towers, eight passages each.
+      tower_groups: questions in a batch of the towers, counted in eights.
       one_fact_steps, three_fact_steps, whole_steps: the reader's stages, passages growing longer.
       reader_batch_size: examples in a batch of the reader.
     """

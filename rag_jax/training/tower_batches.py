@@ -12,16 +12,19 @@ from jaxtyping import Int, Shaped
 from rag_jax.text.dpr_json import read_examples
 from rag_jax.text.faults import ReadError
 from rag_jax.text.tokens import Tokenizers
-from rag_jax.text.world_facts import SECTIONS, Counterfactuals, world_passages, world_questions
+from rag_jax.text.world_facts import Counterfactuals, world_passages, world_questions
 from rag_jax.training.contrastive import TowerBatch
 from rag_jax.training.examples import rows_of_step
 from rag_jax.types import Passage
 
 REAL_SHARE = 3  # one group in so many is of a real country
+# Passages of a country in a batch. What passages are about is learned soon, and names that were never seen are told
+# apart late: so a batch has many countries, and every question meets other countries' passages on its own subject.
+EACH = 2
 
 
 class WorldGroups:
-    """World Facts: questions with their passages, several on each country, whose passages are hard negatives.
+    """World Facts: questions with their passages, two on each country, which are hard negatives of each other.
 
     Real training questions and passages make a third of the groups, counterfactual ones the rest; of these every other
     one is on a namesake of the country before. Nothing of countries outside the training split is in them.
@@ -46,12 +49,13 @@ class WorldGroups:
         """The batch of a step, without further hard negatives (M = 1)."""
         rng, size = np.random.default_rng((self._seed, step)), self._batch_size
         pairs: list[tuple[str, Passage]] = []
-        for country in rng.choice(sorted(self._real), size // len(SECTIONS) // REAL_SHARE, replace=False):
+        for country in rng.choice(sorted(self._real), size // EACH // REAL_SHARE, replace=False):
             shuffled = [self._real[country][number] for number in rng.permutation(len(self._real[country]))]
-            pairs += {passage.id: (question, passage) for question, passage in shuffled}.values()
+            own = {passage.id: (question, passage) for question, passage in shuffled}
+            pairs += list(own.values())[:EACH]
         country = None
         while len(pairs) < size:
-            examples = self._made_up.sample_group(rng, facts=(2, 5), namesake_of=country)
+            examples = self._made_up.sample_group(rng, EACH, facts=(2, 5), namesake_of=country)
             country = examples[0].country if country is None else None
             pairs += [(example.question, Passage("", example.title, example.text)) for example in examples]
         questions, passages = zip(*pairs[:size], strict=True)
