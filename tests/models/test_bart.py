@@ -223,6 +223,7 @@ def test_grouped_heads_and_split_keys_attend_as_single_heads_and_whole_keys(per_
             np.testing.assert_allclose(grouped(groups, cuts, query, key, value, mask), single, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_remat_changes_neither_loss_nor_gradients(params, case):
     key = quick_key(1)
     loss, gradients = loss_and_gradients(CONFIG, params, *case, key)

@@ -101,6 +101,7 @@ def peer(tmp_path_factory):
     return Peer(tmp_path_factory.mktemp("peer"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joined_there", [False, True])
 def test_converted_weights_train_and_answer(peer, tmp_path, joined_there):
     config = peer.settings(data__hf_compat_input=joined_there)

@@ -82,6 +82,7 @@ def test_a_tower_that_was_not_trained_answers_as_it_was_before(files, random_run
     assert (random_run[1] / "index").is_dir()
 
 
+@pytest.mark.slow
 def test_a_run_of_fusion_in_decoder_trains_the_generator_and_shows_priors(files, tmp_path):
     config = final(files, variant="fid", k=2, optimizer__retriever_learning_rate=1e-3)
     assert config.freeze == ("question_encoder",)

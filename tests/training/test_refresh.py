@@ -89,7 +89,8 @@ def end_to_end(config, parts, steps):
     return params, clear, losses
 
 
-@pytest.mark.parametrize("freeze", [("generator",), pytest.param((), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("freeze", [("generator",), ()])
 def test_refreshing_at_every_step_is_exact_end_to_end_training(files, tmp_path, freeze):
     config = refreshed(files, 1, freeze=freeze)
     parts = load_parts(config)
