@@ -34,11 +34,11 @@ def retrieval(
     from rag_jax.evaluation.command import whole_numbers
     from rag_jax.evaluation.report.page import render
     from rag_jax.evaluation.report.retrieval_page import retrieval_page
-    from rag_jax.evaluation.run import write_json, write_text
     from rag_jax.evaluation.search import ranked_passages, search_figures
     from rag_jax.evaluation.tables import print_recall
     from rag_jax.index import open_index
     from rag_jax.text.readers import read_questions
+    from rag_jax.text.whole_files import write_json, write_text
 
     with told_plainly():
         cuts = whole_numbers("--ks", ks.split(","))

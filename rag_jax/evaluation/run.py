@@ -26,6 +26,7 @@ from rag_jax.experiment import (
     trained_parts,
 )
 from rag_jax.sharding import is_first
+from rag_jax.text.whole_files import write_json, write_text
 from rag_jax.types import Answer, Question
 
 Restore = Callable[[Config, pathlib.Path, Parts], dict[str, Any]]
@@ -191,15 +192,3 @@ def write_predictions(
         for q, a in zip(questions, answers, strict=True)
     ]
     write_text(path, "\n".join(lines) + "\n")
-
-
-def write_json(path: pathlib.Path, value: Any) -> None:
-    """JSON, indented, beside and renamed."""
-    write_text(path, json.dumps(value, indent=2) + "\n")
-
-
-def write_text(path: pathlib.Path, text: str) -> None:
-    """Text, beside and renamed."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, "utf-8")
-    os.replace(beside, path)

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from rag_jax.sharding import first_alone, is_first
+from rag_jax.text.whole_files import write_text
 
 # Fields that a run may change and still go on from its checkpoints: how long and how often, what is measured, what is
 # recomputed in the backward pass, and on how many devices in how many parts. A group's name stands for all its fields.
@@ -120,9 +121,7 @@ class Checkpointer:
                 first_alone(lambda: undone.enter_context(_alone_in(run)))
             logging.getLogger("absl").addFilter(_CHATTER)
             if record and is_first():
-                beside = run / "config.json.partial"
-                beside.write_text(config_json, "utf-8")
-                os.replace(beside, written)
+                write_text(written, config_json)
             self._manager = ocp.CheckpointManager(
                 states,
                 options=_options(keep, keep_best),
@@ -176,7 +175,8 @@ class Checkpointer:
         if step is None:
             raise FileNotFoundError(f"no checkpoint in {self._manager.directory}")
         place = str(self._manager.directory / str(step))
-        with _readable(place, [other for other in self._manager.all_steps() if other < step]):
+        earlier = [other for other in self._manager.all_steps() if other < step]
+        with _readable(place, earlier):
             stored = _shapes(self._manager.item_metadata(step).tree)
         # Orbax would find it too, halfway through, and would name no array.
         wanted = _shapes(abstract_state)
@@ -184,7 +184,7 @@ class Checkpointer:
         if wrong:
             lines = [f"{name}: stored {stored.get(name)}, wanted {wanted.get(name)}" for name in wrong[:5]]
             raise ValueError(f"checkpoint {place} does not fit: " + "; ".join(lines))
-        with _readable(place, [other for other in self._manager.all_steps() if other < step]):
+        with _readable(place, earlier):
             return self._manager.restore(step, args=ocp.args.StandardRestore(abstract_state))
 
     def wait(self) -> None:

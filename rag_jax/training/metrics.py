@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as RichProgress
 
+from rag_jax.text.whole_files import write_text
+
 
 def _number(value: Any) -> int | float | str:
     """A JSON value; JSON has no NaN or infinity, so these become strings that `float` reads back."""
@@ -108,9 +110,7 @@ def _drop_after(path: Path, step: int) -> None:
     lines = path.read_text("utf-8").splitlines(keepends=True)
     kept = [line for line in lines if json.loads(line)["step"] <= step]
     if len(kept) < len(lines):
-        beside = path.with_name(f"{path.name}.partial")
-        beside.write_text("".join(kept), "utf-8")
-        os.replace(beside, path)
+        write_text(path, "".join(kept))
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import subprocess
 import jax
 
 from rag_jax.index import Baseline, Index
+from rag_jax.text.whole_files import write_json
 
 _OF_THE_INDEX = ("backend", "count", "dim", "passages", "encoder")  # the last two are fingerprints
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "transformers", "scann", "numpy")
@@ -74,6 +75,4 @@ def write_record(workdir: str | os.PathLike[str], step: int, index: Index | Base
             "index": {name: getattr(index.manifest, name) for name in _OF_THE_INDEX} if searched else None,
         }
     )
-    beside = path.with_name("record.json.partial")
-    beside.write_text(json.dumps(starts, indent=2) + "\n", "utf-8")
-    os.replace(beside, path)
+    write_json(path, starts)
