@@ -9,6 +9,7 @@ wide, see `head_groups`. The pairs' rows are R, the beams N, the slots L = steps
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -95,26 +96,68 @@ def step_states(
     Returns:
       The states, for `Bart.logits` and `Bart.token_logits`, and the caches with the new keys and values.
     """
-    model, layer = Bart(config), DecoderLayer(config)
-    x = model.apply({"params": params.model}, tokens, positions, "decoder", method=model.embed)
     count = tokens.shape[1]
     fresh = jnp.arange(own_mask.shape[2]) - slot
-    before = (own_mask & ((fresh < 0) | (fresh >= count)))[:, None]
-    beside = jax.lax.dynamic_slice_in_dim(own_mask, slot, count, axis=2)[:, None]
-    source_mask = source_mask[:, None, None, :]
-    new = []
+    before = own_mask & ((fresh < 0) | (fresh >= count))
+    beside = jax.lax.dynamic_slice_in_dim(own_mask, slot, count, axis=2)
+
+    def keep(cache: KeysValues, own: KeysValues, x: Array) -> Any:
+        later = _known_after(x, slot)
+        write = lambda old, part: jax.lax.dynamic_update_slice_in_dim(old, part.astype(old.dtype), later, axis=2)  # noqa: E731
+        return tuple(map(write, cache, own))
+
+    return _layers(params, config, tokens, positions, caches, cross, before, beside, source_mask, keep)
+
+
+def prefix_states(
+    params: StepParams,
+    config: BartConfig,
+    tokens: Int[Array, "S W"],
+    positions: Int[Array, "S W"],
+    caches: tuple[KeysValues, ...],
+    cross: tuple[KeysValues, ...],
+    before: Bool[Array, "S W L"],
+    beside: Bool[Array, "S W W"],
+    source_mask: Bool[Array, "S C"],
+) -> tuple[Float[Array, "S W D"], tuple[KeysValues, ...]]:
+    """The decoder's states for W prefixes of any lengths, whose ancestors lie in the caches or beside them.
+
+    Args:
+      params, config, tokens, positions, cross, source_mask: as in `step_states`.
+      caches: these rows', which are read and not written.
+      before: which slots each prefix sees.
+      beside: which of the W it sees; each itself.
+
+    Returns:
+      The states, and every layer's keys and values [S,G,W,w] of the W newest tokens.
+    """
+    keep = lambda cache, own, x: own  # noqa: E731
+    return _layers(params, config, tokens, positions, caches, cross, before, beside, source_mask, keep)
+
+
+def _layers(
+    params: StepParams,
+    config: BartConfig,
+    tokens: Int[Array, "R N"],
+    positions: Int[Array, "#R #N"],
+    caches: tuple[KeysValues, ...],
+    cross: tuple[KeysValues, ...],
+    before: Bool[Array, "R N L"],
+    beside: Bool[Array, "R N N"],
+    source_mask: Bool[Array, "R C"],
+    keep: Callable[[KeysValues, KeysValues, Array], Any],
+) -> tuple[Float[Array, "R N D"], tuple[Any, ...]]:
+    """The states, and what `keep` makes of each layer's cache, new keys and values, and result."""
+    model, layer = Bart(config), DecoderLayer(config)
+    x = model.apply({"params": params.model}, tokens, positions, "decoder", method=model.embed)
+    before, beside, source_mask = before[:, None], beside[:, None], source_mask[:, None, None, :]
+    kept = []
     for p, cache, source in zip(params.layers, caches, cross, strict=True):
         own = layer.apply({"params": p}, x, method=layer.own_keys_values)
         looked_at = Segment(*cache, before), Segment(*own, beside)
         x = layer.apply({"params": p}, x, looked_at, Segment(*source, source_mask, "rgws"), True, method=layer.combine)
-        later = _known_after(x, slot)
-        new.append(
-            tuple(
-                jax.lax.dynamic_update_slice_in_dim(old, part.astype(old.dtype), later, axis=2)
-                for old, part in zip(cache, own, strict=True)
-            )
-        )
-    return x, tuple(new)
+        kept.append(keep(cache, own, x))
+    return x, tuple(kept)
 
 
 def _known_after(x: Float[Array, "R N D"], slot: Int[Array, ""]) -> Int[Array, ""]:
