@@ -59,9 +59,8 @@ def candidates(
 
     alike = flat[:, :, None, None] == tokens[:, None]  # [B,C,K,N,T]
     same = jnp.cumprod(alike, axis=-1).astype(bool) & found[:, None, ..., None]
-    same_before = jnp.concatenate(
-        [jnp.broadcast_to(found[:, None, ..., None], same[..., :1].shape), same[..., :-1]], -1
-    )
+    same_start = jnp.broadcast_to(found[:, None, ..., None], same[..., :1].shape)
+    same_before = jnp.concatenate([same_start, same[..., :-1]], axis=-1)
     kept_at = jnp.arange(length) * count + ancestors
     logp, scored = _of_the_first(same, under)
     slots, kept = _of_the_first(same_before, kept_at)

@@ -179,13 +179,11 @@ def rescore(
             wanted(logp, scored),
         )
 
-    slots = jax.vmap(jax.vmap(lambda row, at: row[at], in_axes=(0, None)))(
-        found.slots.reshape(batch, passages, -1), flat
-    )
+    by_token = found.slots.reshape(batch, passages, nodes)
+    slots = jax.vmap(jax.vmap(lambda row, at: row[at], in_axes=(0, None)))(by_token, flat)
     begin = jnp.full((batch, passages), used, jnp.int32)
-    start = _State(
-        caches, found.logp, found.scored, slots, begin, jnp.zeros_like(begin), wanted(found.logp, found.scored)
-    )
+    todo = wanted(found.logp, found.scored)
+    start = _State(caches, found.logp, found.scored, slots, begin, jnp.zeros_like(begin), todo)
     end = jax.lax.while_loop(unfinished, advance, start)
     whole = end.scored.all((1, 3))  # a pruned candidate is not
     score = jnp.where(whole, lower_bounds(found, prior, end.logp, end.scored), -jnp.inf)

@@ -77,7 +77,7 @@ def truth(params, case):
     return found
 
 
-@functools.partial(jax.jit, static_argnums=(0, 2), static_argnames=("fast", "chunk", "prune"))
+@functools.partial(jax.jit, static_argnums=(0, 2), static_argnames=("fast", "chunk", "parts", "prune"))
 def decoded(function, params, options, case, **settings):
     return function(params, CONFIG, *case, options, **settings)
 
