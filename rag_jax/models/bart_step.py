@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rag_jax.models.bart import Bart, BartConfig, DecoderLayer
+from rag_jax.models.cache_rows import BLOCK, Blocks, take_rows, write_slots
 from rag_jax.models.layers import Segment, head_groups
 from rag_jax.models.packing import Packing
 
@@ -106,7 +107,8 @@ def step_states(
         write = lambda old, part: jax.lax.dynamic_update_slice_in_dim(old, part.astype(old.dtype), later, axis=2)  # noqa: E731
         return tuple(map(write, cache, own))
 
-    return _layers(params, config, tokens, positions, caches, cross, before, beside, source_mask, keep)
+    past = lambda cache: Segment(*cache, before[:, None])  # noqa: E731
+    return _layers(params, config, tokens, positions, caches, cross, past, beside, source_mask, keep)
 
 
 def prefix_states(
@@ -114,25 +116,36 @@ def prefix_states(
     config: BartConfig,
     tokens: Int[Array, "S W"],
     positions: Int[Array, "S W"],
+    start: Int[Array, "S"],
+    rows: Int[Array, "D n"],
     caches: tuple[KeysValues, ...],
     cross: tuple[KeysValues, ...],
     before: Bool[Array, "S W L"],
     beside: Bool[Array, "S W W"],
-    source_mask: Bool[Array, "S C"],
+    source_mask: Bool[Array, "R C"],
 ) -> tuple[Float[Array, "S W D"], tuple[KeysValues, ...]]:
     """The decoder's states for W prefixes of any lengths, whose ancestors lie in the caches or beside them.
 
     Args:
-      params, config, tokens, positions, cross, source_mask: as in `step_states`.
-      caches: these rows', which are read and not written.
-      before: which slots each prefix sees.
+      params, config, tokens, positions, cross, source_mask: as in `step_states`, the last two of all rows.
+      start: the first of the W slots that are written in each row; those before it are.
+      rows: the S rows, counted in their part of all, see `rag_jax.models.cache_rows`.
+      caches: of all rows, with a multiple of BLOCK slots.
+      before: which slots below `start` each prefix sees.
       beside: which of the W it sees; each itself.
 
     Returns:
-      The states, and every layer's keys and values [S,G,W,w] of the W newest tokens.
+      The states, and the caches of all rows with the new keys and values.
     """
-    keep = lambda cache, own, x: own  # noqa: E731
-    return _layers(params, config, tokens, positions, caches, cross, before, beside, source_mask, keep)
+    cross, source_mask = jax.tree.map(lambda x: take_rows(x, rows), (cross, source_mask))
+    written = -(-start.max() // BLOCK)
+    past = lambda cache: Blocks(*cache, rows, before[:, None], written)  # noqa: E731
+
+    def keep(cache: KeysValues, own: KeysValues, x: Array) -> Any:
+        later = _known_after(x, start)
+        return tuple(write_slots(old, part, rows, later) for old, part in zip(cache, own, strict=True))
+
+    return _layers(params, config, tokens, positions, caches, cross, past, beside, source_mask, keep)
 
 
 def _layers(
@@ -142,7 +155,7 @@ def _layers(
     positions: Int[Array, "#R #N"],
     caches: tuple[KeysValues, ...],
     cross: tuple[KeysValues, ...],
-    before: Bool[Array, "R N L"],
+    past: Callable[[KeysValues], Segment | Blocks],
     beside: Bool[Array, "R N N"],
     source_mask: Bool[Array, "R C"],
     keep: Callable[[KeysValues, KeysValues, Array], Any],
@@ -150,18 +163,18 @@ def _layers(
     """The states, and what `keep` makes of each layer's cache, new keys and values, and result."""
     model, layer = Bart(config), DecoderLayer(config)
     x = model.apply({"params": params.model}, tokens, positions, "decoder", method=model.embed)
-    before, beside, source_mask = before[:, None], beside[:, None], source_mask[:, None, None, :]
+    source_mask = source_mask[:, None, None, :]
     kept = []
     for p, cache, source in zip(params.layers, caches, cross, strict=True):
         own = layer.apply({"params": p}, x, method=layer.own_keys_values)
-        looked_at = Segment(*cache, before), Segment(*own, beside)
+        looked_at = past(cache), Segment(*own, beside[:, None])
         x = layer.apply({"params": p}, x, looked_at, Segment(*source, source_mask, "rgws"), True, method=layer.combine)
         kept.append(keep(cache, own, x))
     return x, tuple(kept)
 
 
-def _known_after(x: Float[Array, "R N D"], slot: Int[Array, ""]) -> Int[Array, ""]:
-    """The slot, in a form that waits for the layer's result: a cache is written after it was read.
+def _known_after(x: Float[Array, "R N D"], slot: Int[Array, "*rows"]) -> Int[Array, "*rows"]:
+    """The slot or slots, in a form that waits for the layer's result: a cache is written after it was read.
 
     A cache that is read after the write is taken into vector memory by a TPU's compiler, and written back as a whole;
     one that is read before it by nothing but chance is copied first, so that the order does not matter.

@@ -1,13 +1,64 @@
 """DEVICE. Some rows of arrays whose first axis is cut over devices: each device takes and writes rows of its own part.
 
-Axis names: R rows in D parts of R/D, S of them chosen, S/D in each part.
+Axis names: R rows in D parts of R/D, S of them chosen, n = S/D in each part; L slots of a cache.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Shaped
+from jaxtyping import Array, Float, Int, Shaped
+
+BLOCK = 128  # slots
+
+
+class Blocks(NamedTuple):
+    """Chosen rows of a cache that has far more slots than are written: looked at by blocks, as far as they are.
+
+    Attributes:
+      key, value: [R,G,L,w]; L is a multiple of BLOCK.
+      rows: int32 [D,n], which are looked at, counted in their part.
+      mask: bool [S,1,T,L], true where a query may look.
+      written: int32, blocks to look at.
+    """
+
+    key: Any
+    value: Any
+    rows: Any
+    mask: Any
+    written: Any
+
+
+def attend_blocks(
+    query: Float[Array, "S G N w"], blocks: Blocks, repeat: int
+) -> tuple[Float[Array, "S G N w"], Float[Array, "S G N 1"]]:
+    """The mean of the values, weighted by the softmax of the scores, and the scores' log-sum-exp in float32.
+
+    Args:
+      query: scaled; N = `repeat` x T.
+      blocks: what is looked at. A query that may look nowhere has a log-sum-exp far below all others.
+      repeat: how often the mask's queries are repeated.
+    """
+    least = jnp.finfo(jnp.float32).min
+
+    def look(block: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        peak, total, mixed = state
+        cut = lambda x, axis: jax.lax.dynamic_slice_in_dim(x, block * BLOCK, BLOCK, axis)  # noqa: E731
+        key, value = (take_rows(cut(cache, 2), blocks.rows) for cache in (blocks.key, blocks.value))
+        mask = jnp.tile(cut(blocks.mask, 3), (1, 1, repeat, 1))
+        score = jnp.where(mask, jnp.einsum("rgtw,rgsw->rgts", query, key).astype(jnp.float32), least)
+        higher = jnp.maximum(peak, score.max(-1, keepdims=True))
+        weights, kept = jnp.exp(score - higher), jnp.exp(peak - higher)
+        mix = jnp.einsum("rgts,rgsw->rgtw", weights.astype(value.dtype), value)
+        return higher, total * kept + weights.sum(-1, keepdims=True), mixed * kept + mix
+
+    nothing = jnp.zeros((*query.shape[:3], 1), jnp.float32)
+    start = nothing + least, nothing, jnp.zeros(query.shape, jnp.float32)
+    peak, total, mixed = jax.lax.fori_loop(0, blocks.written, look, start)
+    some = jnp.maximum(total, 1e-30)
+    return (mixed / some).astype(query.dtype), peak + jnp.log(some)
 
 
 def take_rows(x: Shaped[Array, "R *axes"], rows: Int[Array, "D n"]) -> Shaped[Array, "S *axes"]:

@@ -18,7 +18,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from rag_jax.models.bart import Bart, BartConfig
 from rag_jax.models.bart_step import cross_caches, empty_caches, prefix_states, step_states, unstack_layers
-from rag_jax.models.cache_rows import take_rows, write_slots
 from rag_jax.rag import marginal
 from rag_jax.rag.beam import Hypotheses, Special, beams, pick, search
 from rag_jax.rag.candidates import candidates, lower_bounds, without_repeats
@@ -105,10 +104,8 @@ class _Decoder:
 
     def prefixes(self, caches: Any, given: Prefixes) -> tuple[Float[Array, "V S W"], Any]:
         """See `rescore.Forward`."""
-        own, cross, mask = jax.tree.map(lambda x: take_rows(x, given.rows), (caches, self.cross, self.mask))
-        looked_at = own, cross, given.before, given.beside, mask
-        states, new = prefix_states(self.split, self.config, given.tokens, given.places, *looked_at)
-        caches = jax.tree.map(lambda cache, part: write_slots(cache, part, given.rows, given.start), caches, new)
+        where = given.start, given.rows, caches, self.cross, given.before, given.beside, self.mask
+        states, caches = prefix_states(self.split, self.config, given.tokens, given.places, *where)
         return self.logprobs(states)[0], caches
 
     def logprobs(self, states: Float[Array, "*axes D"]) -> tuple[Float[Array, "V *axes"], Float[Array, "*axes"]]:
@@ -261,7 +258,8 @@ def decode_sequence(
         under, computed = pick(under, index), None
     else:
         chunk = min(chunk, math.prod(known.tokens.shape[1:]))
-        more = (0, 0), (0, 0), (0, slots_needed(known, chunk)), (0, 0)
+        kept = options.max_new_tokens * count
+        more = (0, 0), (0, 0), (0, slots_needed(known, kept, chunk) - kept), (0, 0)
         index, score, under, computed = rescore(
             decoder.prefixes,
             jax.tree.map(lambda cache: jnp.pad(cache, more), caches),
@@ -269,7 +267,7 @@ def decode_sequence(
             prior,
             best=wanted,
             start_id=config.decoder_start_id,
-            used=options.max_new_tokens * count,
+            kept=kept,
             chunk=chunk,
             parts=parts,
             prune=prune,

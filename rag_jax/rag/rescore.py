@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from rag_jax.models.cache_rows import take_rows, write_rows
+from rag_jax.models.cache_rows import BLOCK, take_rows, write_rows
 from rag_jax.rag import marginal
 from rag_jax.rag.beam import pick
 from rag_jax.rag.candidates import Candidates, lower_bounds, without_repeats
@@ -88,7 +88,7 @@ def rescore(
     *,
     best: int,
     start_id: int,
-    used: int,
+    kept: int,
     chunk: int,
     parts: int = 1,
     prune: bool = True,
@@ -97,12 +97,12 @@ def rescore(
 
     Args:
       forward: runs nodes through the decoder.
-      caches: those of the searches, with `slots_needed` more slots.
+      caches: those of the searches, made longer to `slots_needed`.
       found: the candidates and what is known of them.
       prior: log p(z|x).
       best: how many are wanted.
       start_id: the generator's start token.
-      used: slots of `caches` that the searches wrote.
+      kept: slots of `caches` that the searches wrote.
       chunk: nodes W computed at a time for a row.
       parts: parts D of the batch that lie on different devices, see `Prefixes`.
       prune: False computes all candidates, for comparison.
@@ -151,7 +151,7 @@ def rescore(
             tokens,
             place,
             start,
-            before=(old[..., None] == jnp.arange(used + slots_needed(found, chunk))).any(2),
+            before=(old[..., None] == jnp.arange(slots_needed(found, kept, chunk))).any(2),
             beside=(path[..., None] - start[:, None, None, None] == jnp.arange(chunk)).any(2),
         )
         next_logp, caches = forward(state.caches, prefixes)
@@ -181,7 +181,7 @@ def rescore(
 
     by_token = found.slots.reshape(batch, passages, nodes)
     slots = jax.vmap(jax.vmap(lambda row, at: row[at], in_axes=(0, None)))(by_token, flat)
-    begin = jnp.full((batch, passages), used, jnp.int32)
+    begin = jnp.full((batch, passages), kept, jnp.int32)
     todo = wanted(found.logp, found.scored)
     start = _State(caches, found.logp, found.scored, slots, begin, jnp.zeros_like(begin), todo)
     end = jax.lax.while_loop(unfinished, advance, start)
@@ -191,10 +191,13 @@ def rescore(
     return Rescored(index, score, pick(end.logp.sum(-1).swapaxes(1, 2), index), end.computed.sum(-1))
 
 
-def slots_needed(found: Candidates, chunk: int) -> int:
-    """Cache slots that `rescore` may write in a row: its own hypotheses lack nothing, and the end may be a part."""
+def slots_needed(found: Candidates, kept: int, chunk: int) -> int:
+    """Slots of a cache for `kept` of the searches and all that `rescore` may write, in whole blocks.
+
+    A row's own hypotheses lack nothing; the last chunk may be a part.
+    """
     _, passages, count, length = found.scored.shape
-    return (count - count // passages) * length + chunk
+    return -(-(kept + (count - count // passages) * length + chunk) // BLOCK) * BLOCK
 
 
 def _tree(
