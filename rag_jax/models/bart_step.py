@@ -117,7 +117,7 @@ def prefix_states(
     tokens: Int[Array, "S W"],
     positions: Int[Array, "S W"],
     start: Int[Array, "S"],
-    rows: Int[Array, "D n"],
+    rows: Int[Array, "Parts n"],
     caches: tuple[KeysValues, ...],
     cross: tuple[KeysValues, ...],
     before: Bool[Array, "S W L"],

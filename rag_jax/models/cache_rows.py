@@ -1,6 +1,6 @@
 """DEVICE. Some rows of arrays whose first axis is cut over devices: each device takes and writes rows of its own part.
 
-Axis names: R rows in D parts of R/D, S of them chosen, n = S/D in each part; L slots of a cache.
+Axis names: R rows in Parts of equal size, S of them chosen, n in each part; L slots of a cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Blocks(NamedTuple):
 
     Attributes:
       key, value: [R,G,L,w]; L is a multiple of BLOCK.
-      rows: int32 [D,n], which are looked at, counted in their part.
+      rows: int32 [Parts,n], which are looked at, counted in their part.
       mask: bool [S,1,T,L], true where a query may look.
       written: int32, blocks to look at.
     """
@@ -61,13 +61,13 @@ def attend_blocks(
     return (mixed / some).astype(query.dtype), peak + jnp.log(some)
 
 
-def take_rows(x: Shaped[Array, "R *axes"], rows: Int[Array, "D n"]) -> Shaped[Array, "S *axes"]:
+def take_rows(x: Shaped[Array, "R *axes"], rows: Int[Array, "Parts n"]) -> Shaped[Array, "S *axes"]:
     """The chosen rows, part by part; `rows` are counted in each part."""
     apart = x.reshape(len(rows), -1, *x.shape[1:])
     return jax.vmap(lambda part, at: part[at])(apart, rows).reshape(-1, *x.shape[1:])
 
 
-def write_rows(x: Shaped[Array, "R *axes"], new: Shaped[Array, "S *axes"], rows: Int[Array, "D n"]) -> Array:
+def write_rows(x: Shaped[Array, "R *axes"], new: Shaped[Array, "S *axes"], rows: Int[Array, "Parts n"]) -> Array:
     """The array with the chosen rows, all different, replaced."""
     apart = x.reshape(len(rows), -1, *x.shape[1:])
     cut = new.reshape(*rows.shape, *x.shape[1:]).astype(x.dtype)
@@ -76,7 +76,7 @@ def write_rows(x: Shaped[Array, "R *axes"], new: Shaped[Array, "S *axes"], rows:
 
 
 def write_slots(
-    cache: Shaped[Array, "R G L w"], new: Shaped[Array, "S G W w"], rows: Int[Array, "D n"], start: Int[Array, "S"]
+    cache: Shaped[Array, "R G L w"], new: Shaped[Array, "S G W w"], rows: Int[Array, "Parts n"], start: Int[Array, "S"]
 ) -> Array:
     """The cache with W slots of each chosen row replaced, from `start` on: windows, written in place inside a loop."""
     apart = cache.reshape(len(rows), -1, *cache.shape[1:])

@@ -8,7 +8,7 @@ how many nodes they lack: those that lack most go on, the others wait for them o
 answer that could be returned is lost.
 
 Axis names: C candidates a question, M = C x T nodes, R = B x K (question, passage) rows, S of them and W nodes of each
-computed at a time, L slots of the cache. D parts of the batch lie on different devices.
+computed at a time, n in each of the Parts that lie on different devices; L slots of the cache.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Prefixes(NamedTuple):
     """W nodes of each of some rows, for the generator.
 
     Attributes:
-      rows: int32 [D,S/D], which rows, counted in their part of the batch.
+      rows: int32 [Parts,n], which rows, counted in their part of the batch.
       tokens: int32 [S,W], the newest token of each prefix.
       places: int32 [S,W], its place.
       start: int32 [S], the first of the W slots that each row's nodes get.
@@ -104,7 +104,7 @@ def rescore(
       start_id: the generator's start token.
       kept: slots of `caches` that the searches wrote.
       chunk: nodes W computed at a time for a row.
-      parts: parts D of the batch that lie on different devices, see `Prefixes`.
+      parts: parts of the batch that lie on different devices, see `Prefixes`.
       prune: False computes all candidates, for comparison.
     """
     found = without_repeats(found)
