@@ -4,8 +4,9 @@
     python -m benchmarks.rescoring --quick       16 questions and one round, ~4 minutes
 
 The three counts are pairs of a prefix and a passage, a question: one for each token of each of the K x beams candidates
-under each passage (`whole`); each prefix once, and not under a passage whose own search has computed it (`lacking`); and
-those of them that can still matter (`pruned`). Answers and their probabilities must be the same with and without pruning. Seconds are medians of whole decoding calls in alternation.
+under each passage (`whole`); each prefix once, and none under a passage whose own search has computed it (`lacking`);
+and those of them that can still matter (`pruned`). Answers and their probabilities must be the same with and without
+pruning. Seconds are medians of whole decoding calls in alternation.
 """
 
 from __future__ import annotations
