@@ -147,7 +147,7 @@ def sizes(config: Config, own_dropout: bool = True) -> tuple[Architecture, tuple
       FileNotFoundError, ValueError: see `architecture`.
     """
     m = config.model
-    names = PARTS if has_towers(config) else ("generator",)
+    names: tuple[str, ...] = PARTS if has_towers(config) else ("generator",)
     names = TOWERS if config.recipe == "dpr" else names
     presets = {part: getattr(m, part) for part in PARTS}
     if not m.init_from:  # random weights read with the tokenizer of 'world', and are as large if no preset is named
@@ -264,11 +264,10 @@ def make_retriever(
     if config.retriever in ("random", "gold"):
         passages = PassageTable.from_passages(parts.collection.passages)
         if config.retriever == "random":
-            searcher = RandomSearcher(len(passages), config.seed)
-        else:
-            searcher = GoldSearcher(passages, questions)
-            k = min(k, searcher.most)
-        return retriever_over(config, parts, Baseline(passages, searcher), k, layout)
+            drawn = RandomSearcher(len(passages), config.seed)
+            return retriever_over(config, parts, Baseline(passages, drawn), k, layout)
+        gold = GoldSearcher(passages, questions)
+        return retriever_over(config, parts, Baseline(passages, gold), min(k, gold.most), layout)
     return retriever_over(config, parts, run_index(config, parts, workdir), k, layout, encoded_in_step)
 
 
@@ -294,8 +293,12 @@ def retriever_over(
     encoded_in_step: bool = False,
 ) -> Retriever:
     """An open index as the configuration's generator reads from it; `encoded_in_step` as in `make_retriever`."""
-    more = {"layout": layout, "encoded_in_step": encoded_in_step, "null_document": config.null_document != "none"}
-    if config.index.in_step:
+    more: dict[str, Any] = {
+        "layout": layout,
+        "encoded_in_step": encoded_in_step,
+        "null_document": config.null_document != "none",
+    }
+    if config.index.in_step and isinstance(index, Index):  # of words nothing lies on a device
         settings = device_settings(config, index.manifest.parameters["dtype"])
         return DeviceRetriever(index, parts.tokenizers, k, settings, **more)
     if not config.data.hf_compat_input:

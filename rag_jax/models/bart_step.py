@@ -104,16 +104,15 @@ def step_states(
     source_mask = source_mask[:, None, None, :]
     new = []
     for p, cache, source in zip(params.layers, caches, cross, strict=True):
-        own = layer.apply({"params": p}, x, method=layer.own_keys_values)
+        own: KeysValues = layer.apply({"params": p}, x, method=layer.own_keys_values)
         looked_at = Segment(*cache, before), Segment(*own, beside)
         x = layer.apply({"params": p}, x, looked_at, Segment(*source, source_mask, "rgws"), True, method=layer.combine)
         later = _known_after(x, slot)
-        new.append(
-            tuple(
-                jax.lax.dynamic_update_slice_in_dim(old, part.astype(old.dtype), later, axis=2)
-                for old, part in zip(cache, own, strict=True)
-            )
+        keys, values = (
+            jax.lax.dynamic_update_slice_in_dim(old, part.astype(old.dtype), later, axis=2)
+            for old, part in zip(cache, own, strict=True)
         )
+        new.append((keys, values))
     return x, tuple(new)
 
 

@@ -20,7 +20,7 @@ import shutil
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, overload
+from typing import IO, Any, overload
 
 import numpy as np
 from jaxtyping import Int32, Int64, UInt8, UInt64
@@ -85,11 +85,12 @@ class PassageTable(Sequence[Passage]):
             about = json.loads((directory / "table.json").read_text("utf-8"))
             if about["format"] != FORMAT:
                 raise ValueError(f"format {about['format']}, this version reads {FORMAT}")
-            arrays = [_load(directory / f"{name}.npy", about["count"]) for name in ("ends", "id_hashes", "id_rows")]
+            names = ("ends", "id_hashes", "id_rows")
+            ends, id_hashes, id_rows = (_load(directory / f"{name}.npy", about["count"]) for name in names)
             records = np.memmap(directory / "records.bin", np.uint8, "r")
-            if not len(records) == about["bytes"] == arrays[0][-1]:
+            if not len(records) == about["bytes"] == ends[-1]:
                 raise ValueError(f"records.bin has {len(records)} bytes, expected {about['bytes']}")
-            return cls(records, *arrays, fingerprint=about["fingerprint"])
+            return cls(records, ends, id_hashes, id_rows, about["fingerprint"])
         except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
             raise ValueError(f"{directory}: not a whole passage table ({error}); write it again") from error
 
@@ -150,7 +151,7 @@ class PassageTable(Sequence[Passage]):
 
 
 def _write_records(
-    passages: Iterable[Passage], sink: io.BufferedIOBase
+    passages: Iterable[Passage], sink: IO[bytes]
 ) -> tuple[Int64[np.ndarray, " N"], UInt64[np.ndarray, " N"], str]:
     digest, ends, hashes, end = hashlib.sha256(), array.array("q"), array.array("Q"), 0
     for passage in passages:

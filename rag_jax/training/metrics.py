@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -10,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import jax
 import numpy as np
@@ -51,7 +50,7 @@ class MetricsWriter:
         name: str = "metrics.jsonl",
         tensorboard: bool = False,
     ):
-        self._file: io.TextIOBase | None = None
+        self._file: IO[str] | None = None
         self._events = None
         if jax.process_index() != 0:
             return
@@ -136,7 +135,7 @@ class Progress:
       file: where to; standard output by default.
     """
 
-    def __init__(self, steps: int, batch_size: int, start: int = 0, file: io.TextIOBase | None = None):
+    def __init__(self, steps: int, batch_size: int, start: int = 0, file: IO[str] | None = None):
         self.questions_per_second = 0.0
         self._steps, self._batch_size, self._done = steps, batch_size, start
         self._time = time.monotonic()

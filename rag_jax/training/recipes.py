@@ -8,6 +8,7 @@ import pathlib
 import re
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -159,4 +160,4 @@ def _towers_config(config: Config) -> Config:
     return finalise(update(Config(recipe="dpr"), values))
 
 
-RECIPES = {"rag": train, "dpr": train_towers, "world_pretrain": world_pretrain}
+RECIPES: dict[str, Callable[..., Any]] = {"rag": train, "dpr": train_towers, "world_pretrain": world_pretrain}
