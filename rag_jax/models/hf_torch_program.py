@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,7 +88,7 @@ def _build(value: Any, state: Any) -> None:
         raise CheckpointError("it sets attributes of something that is not a state dict; nothing was run")
 
 
-def interpret(stream: IO[bytes]) -> Any:
+def interpret(stream: Any) -> Any:
     """The value of one pickle; the stream is left behind it.
 
     Raises:

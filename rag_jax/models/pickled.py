@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pickletools
 from collections.abc import Callable
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rag_jax.models.hf_stored import CheckpointError
 
@@ -57,7 +57,7 @@ def named(pairs: Any) -> dict[str, Any]:
 
 
 def interpret(
-    stream: IO[bytes],
+    stream: Any,
     call: Callable[[Any, Any], Any],
     build: Callable[[Any, Any], None],
     refer: Callable[[Any], Any] = refuse,

@@ -20,7 +20,7 @@ import shutil
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any, overload
+from typing import Any, overload
 
 import numpy as np
 from jaxtyping import Int32, Int64, UInt8, UInt64
@@ -61,7 +61,7 @@ class PassageTable(Sequence[Passage]):
           ValueError: no passages, or two with one id.
         """
         with written_beside(directory) as beside:
-            with (beside / "records.bin").open("wb", buffering=1 << 20) as sink:
+            with io.BufferedWriter(io.FileIO(beside / "records.bin", "w"), 1 << 20) as sink:
                 ends, hashes, fingerprint = _write_records(passages, sink)
             id_hashes, id_rows = _index_ids(hashes, np.memmap(beside / "records.bin", np.uint8, "r"), ends)
             for name, value in (("ends", ends), ("id_hashes", id_hashes), ("id_rows", id_rows)):
@@ -151,7 +151,7 @@ class PassageTable(Sequence[Passage]):
 
 
 def _write_records(
-    passages: Iterable[Passage], sink: IO[bytes]
+    passages: Iterable[Passage], sink: io.BufferedIOBase
 ) -> tuple[Int64[np.ndarray, " N"], UInt64[np.ndarray, " N"], str]:
     digest, ends, hashes, end = hashlib.sha256(), array.array("q"), array.array("Q"), 0
     for passage in passages:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -9,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import jax
 import numpy as np
@@ -135,11 +136,11 @@ class Progress:
       file: where to; standard output by default.
     """
 
-    def __init__(self, steps: int, batch_size: int, start: int = 0, file: IO[str] | None = None):
+    def __init__(self, steps: int, batch_size: int, start: int = 0, file: io.TextIOBase | None = None):
         self.questions_per_second = 0.0
         self._steps, self._batch_size, self._done = steps, batch_size, start
         self._time = time.monotonic()
-        self._console = Console(file=file)
+        self._console = Console(file=cast("IO[str] | None", file))  # as rich calls it
         self._bar: RichProgress | None = None
         self._quiet = jax.process_index() != 0
         if self._console.is_terminal and not self._quiet:
