@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
+from jaxtyping import Float
 
 from rag_jax.config import Config, has_towers
 from rag_jax.index import (
@@ -22,6 +24,7 @@ from rag_jax.index import (
     Index,
     IndexMismatch,
     RandomSearcher,
+    build_index,
     build_resumable,
     fingerprint,
     open_index,
@@ -173,7 +176,13 @@ def _check_given(config: Config) -> None:
         raise ValueError("; ".join(missing))
 
 
-def passage_index(parts: Parts, directory: str | os.PathLike[str], backend: str, dtype: str = "") -> Index:
+def passage_index(
+    parts: Parts,
+    directory: str | os.PathLike[str],
+    backend: str,
+    dtype: str = "",
+    vectors: Float[np.ndarray, "N D"] | None = None,
+) -> Index:
     """Opens the index at `directory`, or makes it there if there is none or it was made for something else.
 
     An index that somebody else put there (no manifest of ours) is never overwritten. Of several processes the first
@@ -184,13 +193,17 @@ def passage_index(parts: Parts, directory: str | os.PathLike[str], backend: str,
       directory: where the index is or shall be.
       backend: how to search.
       dtype: what the vectors are scored as; "" takes an index as it is, and float32 for a new one.
+      vectors: of the passages by the passage encoder, if they are known; None: they are made if they are needed.
     """
     kept: list[Index] = []
-    first_alone(lambda: kept.append(_open_or_build(parts, pathlib.Path(directory), backend, dtype)))
-    return kept[0] if kept else _open_or_build(parts, pathlib.Path(directory), backend, dtype)
+    given = parts, pathlib.Path(directory), backend, dtype, vectors
+    first_alone(lambda: kept.append(_open_or_build(*given)))
+    return kept[0] if kept else _open_or_build(*given)
 
 
-def _open_or_build(parts: Parts, directory: pathlib.Path, backend: str, dtype: str) -> Index:
+def _open_or_build(
+    parts: Parts, directory: pathlib.Path, backend: str, dtype: str, vectors: Float[np.ndarray, "N D"] | None
+) -> Index:
     chosen = backend_named(backend)
     encoder = "" if chosen.texts else fingerprint(parts.passage_encoder)
     passages = PassageTable.from_passages(parts.collection.passages)
@@ -202,16 +215,16 @@ def _open_or_build(parts: Parts, directory: pathlib.Path, backend: str, dtype: s
                 return index
         except IndexMismatch:
             pass  # made by other weights or over other passages: it is a derived file, so make it again
+    made: dict[str, Any] = {
+        "encoder_fingerprint": encoder,
+        "backend": backend,
+        "settings": chosen.with_dtype(len(passages), dtype or "float32"),
+        "overwrite": directory.exists(),
+    }
+    if vectors is not None:
+        return build_index(directory, passages, vectors, **made)
     embed = functools.partial(embed_passages, parts.arch.passage_encoder, parts.passage_encoder, parts.tokenizers)
-    return build_resumable(
-        directory,
-        passages,
-        None if chosen.texts else embed,
-        encoder_fingerprint=encoder,
-        backend=backend,
-        settings=chosen.with_dtype(len(passages), dtype or "float32"),
-        overwrite=directory.exists(),
-    )
+    return build_resumable(directory, passages, None if chosen.texts else embed, **made)
 
 
 def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] | int | None = None) -> Layout:
