@@ -8,7 +8,7 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 
 class ConfigError(ValueError):
@@ -36,6 +36,8 @@ def _within(default: int | float, low: int, below: int | float = math.inf) -> An
 
 class Group:
     """Refuses attributes that are not fields, and all changes once `finalise` has frozen it."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]  # groups are dataclasses
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_frozen" in self.__dict__:
@@ -276,12 +278,12 @@ class Config(Group):
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
 
 
-def _schema(group: type = Config, prefix: str = "") -> dict[str, dataclasses.Field]:
+def _schema(group: type[Group] = Config, prefix: str = "") -> dict[str, dataclasses.Field[Any]]:
     """Dotted path -> field, groups included."""
     found = {}
     for field in dataclasses.fields(group):
         found[prefix + field.name] = field
-        if dataclasses.is_dataclass(field.type):
+        if isinstance(field.type, type) and issubclass(field.type, Group):
             found |= _schema(field.type, f"{prefix}{field.name}.")
     return found
 

@@ -43,7 +43,7 @@ def _build(path: str, group: type, values: Any) -> Any:
         inner = f"{path}.{name}" if path else str(name)
         if inner not in FIELDS:
             raise ConfigError(unknown_field(inner, list(FIELDS)))
-        type_ = FIELDS[inner].type
+        type_: Any = FIELDS[inner].type
         known[name] = (_build if dataclasses.is_dataclass(type_) else _typed)(inner, type_, value)
     return group(**known)
 
@@ -55,6 +55,11 @@ def from_dict(values: Mapping[str, Any]) -> Config:
       ConfigError: an unknown field (with the nearest that exists), or a value of another type.
     """
     return _build("", Config, values)
+
+
+def k_at_test(config: Config) -> int:
+    """Passages for each question when it is answered: `eval.k`, or as in training."""
+    return config.k if config.eval.k is None else config.eval.k
 
 
 def to_json(config: Config) -> str:
@@ -98,9 +103,9 @@ def _check(config: Config) -> None:
         _check_dpr(config)
     if "regex" in config.eval.metrics and not config.data.regex_answers:
         raise ConfigError("config.eval.metrics: regex takes answers that are regexes, config.data.regex_answers=true")
-    words = [name for name in config.eval.metrics if name not in OF_REGEXES]
-    if config.data.regex_answers and words:
-        what = f"{', '.join(words)} of answers that are regexes (config.data.regex_answers) would mean nothing"
+    of_texts = [name for name in config.eval.metrics if name not in OF_REGEXES]
+    if config.data.regex_answers and of_texts:
+        what = f"{', '.join(of_texts)} of answers that are regexes (config.data.regex_answers) would mean nothing"
         raise ConfigError(f"config.eval.metrics: {what}; take some of {', '.join(OF_REGEXES)}")
     _check_labels(config)
     size, parts = config.train.batch_size, config.train.accumulate

@@ -60,7 +60,7 @@ class Index:
 
     def search(self, queries: Float[np.ndarray, "B D"], k: int) -> Int32[np.ndarray, "B k"]:
         """Rows of the k passages with the largest inner product; see `Searcher.search`."""
-        if self.searches_texts:
+        if self.searches_texts or not isinstance(self.searcher, Searcher):
             raise ValueError(f"the {self.manifest.backend} backend searches texts: call search_texts")
         return self.searcher.search(queries, k)
 
@@ -75,7 +75,7 @@ class Index:
 
     def search_texts(self, texts: Sequence[str], k: int) -> Found:
         """Rows of the k passages that fit the texts best, with the scores; see `TextSearcher.search_texts`."""
-        if not self.searches_texts:
+        if not self.searches_texts or not isinstance(self.searcher, TextSearcher):
             raise ValueError(f"the {self.manifest.backend} backend searches vectors: embed the texts and call search")
         return self.searcher.search_texts(texts, k)
 
@@ -177,7 +177,7 @@ def write_index(
             encoder="" if chosen.texts else encoder_fingerprint,
             backend=backend,
             parameters=chosen.parameters(searcher),
-            recall=None if chosen.texts else _recall(searcher, stored, recall_queries, recall_k),
+            recall=_recall(searcher, stored, recall_queries, recall_k) if isinstance(searcher, Searcher) else None,
             files=inventory(beside),
             created_by=this_program(),
             made_with=made_with or {},

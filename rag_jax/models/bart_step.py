@@ -166,7 +166,7 @@ def _layers(
     source_mask = source_mask[:, None, None, :]
     kept = []
     for p, cache, source in zip(params.layers, caches, cross, strict=True):
-        own = layer.apply({"params": p}, x, method=layer.own_keys_values)
+        own: KeysValues = layer.apply({"params": p}, x, method=layer.own_keys_values)
         looked_at = past(cache), Segment(*own, beside[:, None])
         x = layer.apply({"params": p}, x, looked_at, Segment(*source, source_mask, "rgws"), True, method=layer.combine)
         kept.append(keep(cache, own, x))

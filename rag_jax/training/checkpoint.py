@@ -61,7 +61,7 @@ _CHATTER = _OrbaxChatter()  # one object, so that adding it again changes nothin
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
             flat |= _flatten(value, f"{prefix}{name}.")
@@ -270,7 +270,7 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
     """Path -> shape of every array. A field, a key and a number are spelt alike: Orbax stores dicts and lists only."""
 
     def shape(leaf: Any) -> tuple[int, ...]:
-        if jnp.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
+        if hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.eval_shape(jax.random.key_data, leaf)  # keys are stored as their integers
         return tuple(getattr(leaf, "shape", ()))
 

@@ -19,7 +19,7 @@ from jaxtyping import Int
 
 from rag_jax.config import Config, to_json
 from rag_jax.experiment import Parts, load_parts, make_layout, make_retriever, run_index
-from rag_jax.rag.retrieve import make_batch
+from rag_jax.rag.retrieve import Retriever, make_batch
 from rag_jax.rag.shapes import padding_share, shaped
 from rag_jax.sharding import Layout
 from rag_jax.training.checkpoint import Checkpointer
@@ -109,7 +109,7 @@ def _train(
 
     def advance(number: int, state: TrainState, speed: Speed) -> tuple[TrainState, dict[str, Any]]:
         nonlocal asked, encoded, found
-        if every and number % every == 0 and number > first:
+        if every and number % every == 0 and number > first and isinstance(retriever, Retriever):
             state = _taken_over(state, on_devices)
             now = dataclasses.replace(parts, passage_encoder=layout.to_host(state.index_encoder))
             retriever.take_index(run_index(config, now, workdir))
@@ -143,10 +143,13 @@ def _train(
 def _taken_over(state: TrainState, frozen: Any) -> TrainState:
     """The state whose index shall be made by the passage encoder as it is now."""
     encoder = merge(state.trainable, frozen)["passage_encoder"]
-    return state.replace(index_encoder=jax.tree.map(jnp.copy, encoder))  # a step gives the other's buffers up
+    copied = jax.tree.map(jnp.copy, encoder)
+    return dataclasses.replace(state, index_encoder=copied)  # a step gives the other's buffers up
 
 
-def _questions(examples: Examples, step: int, config: Config, mine: Int[np.ndarray, "B"]) -> tuple[Any, ...]:
+def _questions(
+    examples: Examples, step: int, config: Config, mine: Int[np.ndarray, "B"]
+) -> tuple[Any, Any, Any, Any, Any]:
     """A step's questions as `make_batch` takes them: for the encoder, the generator, as texts; targets and weights.
 
     `mine` are the rows of the batch that are this process's.

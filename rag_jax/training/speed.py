@@ -23,9 +23,9 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 _seconds_compiling: list[float] = []  # of this process, one for each program
 
 
-def _note_compile(event: str, seconds: float, **details: Any) -> None:
+def _note_compile(event: str, duration_secs: float, **details: str | int) -> None:
     if event == _COMPILED:
-        _seconds_compiling.append(seconds)
+        _seconds_compiling.append(duration_secs)
 
 
 jax.monitoring.register_event_duration_secs_listener(_note_compile)
