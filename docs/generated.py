@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -82,8 +83,8 @@ def _range(field: dataclasses.Field) -> str:
     meta = field.metadata
     if "choices" in meta:
         return ", ".join(f"`{choice or chr(39) * 2}`" for choice in meta["choices"])
-    parts = [f"at least {meta['low']}"] * ("low" in meta)
-    parts += [f"below {meta['below']}"] * (meta.get("below", float("inf")) != float("inf"))
+    low, below = meta.get("low"), meta.get("below", math.inf)
+    parts = [f"at least {low}"] * (low is not None) + [f"below {below}"] * (below < math.inf)
     return ", ".join(parts)
 
 

@@ -60,6 +60,8 @@ def bare_arrays(annotation: ast.AST | None) -> bool:
         return False
     if isinstance(annotation, ast.Name | ast.Attribute):
         return ast.unparse(annotation) in ARRAYS
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) in ("dict", "Mapping"):
+        return False  # arrays by their names, each of a shape of its own
     if isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
         first, *rest = annotation.slice.elts
         if ast.unparse(first) in ARRAYS and rest and isinstance(rest[0], ast.Constant):

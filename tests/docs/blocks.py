@@ -4,7 +4,7 @@ A fence's language says what becomes of it:
 
     python    runs, in one namespace for the page; the value of its last expression is printed, as in a notebook
     sh        its commands run, one a line
-    text      is what the block before it prints; a line of `...` stands for any lines
+    text      is what the block before it prints; `...` stands for any letters, alone on a line for any lines
 
 With `title="name"` it is a file instead, written beside the page's other files: text, JSON lines, an experiment.
 
@@ -98,7 +98,7 @@ def _block(place, token, before):
 
 def outputs_differ(expected, printed):
     """Whether a text is something else than what was printed, apart from white space at line ends and `...`."""
-    lines = [re.escape(line.rstrip()) for line in expected.strip("\n").split("\n")]
-    pattern = "".join("(?:.*\n)*?" if line == re.escape("...") else line + "\n" for line in lines)
+    lines = [".*".join(map(re.escape, line.rstrip().split("..."))) + "\n" for line in expected.strip("\n").split("\n")]
+    pattern = "".join("(?:.*\n)*?" if line == ".*\n" else line for line in lines)
     actual = "".join(line.rstrip() + "\n" for line in printed.strip("\n").split("\n"))
     return re.fullmatch(pattern, actual) is None

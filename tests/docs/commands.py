@@ -24,7 +24,7 @@ from rag_jax.config import Config, parse_arg, update
 from rag_jax.evaluation.command import whole_numbers
 from tests.docs.blocks import ROOT, BlockError
 
-FOREIGN = ("cd", "docker", "export", "gcloud", "git", "hf", "kubectl", "xpk")
+FOREIGN = ("cd", "export", "gcloud", "hf", "source", "xpk")
 SHELL = ("cat", "cp", "echo", "head", "ls", "mkdir", "printf", "wc")
 COLUMNS = "100"  # of the terminal that the pages show
 
