@@ -141,6 +141,7 @@ def defined_by(script: str) -> dict[str, flags.Flag]:
 
 
 def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """A Markdown table; a bar inside a cell would end it."""
+    """A Markdown table; a bar or a line inside a cell would end it."""
     lines = [columns, ("---",) * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    cells = [[" ".join(cell.split()).replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)

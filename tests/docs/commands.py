@@ -37,7 +37,7 @@ def command_lines(text):
 
 def words_of(line):
     """Program and arguments, without the variables set before them."""
-    words = shlex.split(line, comments=True)
+    words = shlex.split(re.sub(r"\s# .*", "", line))
     while words and re.fullmatch(r"\w+=.*", words[0]):
         del words[0]
     return words
