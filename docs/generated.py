@@ -127,13 +127,13 @@ def _flag_default(flag: flags.Flag) -> str:
 
 @functools.cache
 def defined_by(script: str) -> dict[str, flags.Flag]:
-    """The flags that train.py or eval.py defines.
+    """The flags that train.py or eval.py defines, those of the libraries that it imports left out.
 
     They are taken out of absl's global flags again, as both scripts define some of the same names.
     """
-    before = set(flags.FLAGS)
     importlib.import_module(script)
-    found = {name: flags.FLAGS[name] for name in set(flags.FLAGS) - before}
+    of = flags.FLAGS.find_module_defining_flag
+    found = {name: flags.FLAGS[name] for name in flags.FLAGS if of(name) in (script, "rag_jax.flags")}
     for name in found:
         with contextlib.suppress(AttributeError):
             delattr(flags.FLAGS, name)

@@ -56,6 +56,7 @@ def test_every_command_and_flag_is_shown():
     assert [line.removeprefix("## ") for line in page.splitlines() if line.startswith("## rag-jax")] == wanted
     for flag in ("config", "workdir", "sweep", "profile", "set", "ks"):
         assert f"| `--{flag}` |" in page
+    assert set(defined_by("train")) == {"config", "workdir", "sweep", "sweep_print", "profile"}
     assert set(defined_by("eval")) == {"workdir", "set", "ks", "decodings"}
 
 
