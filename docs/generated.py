@@ -3,7 +3,7 @@
 mkdocs calls `on_page_markdown` for every page. A comment of a page is replaced by what it names:
 
     <!-- names: rag_jax.api -->   the public names of a module, each by its docstring
-    <!-- configuration -->        every field with its type, default, what it may be and what it means
+    <!-- configuration -->        every field with its default, what it may be and what it means
     <!-- commands -->             `rag-jax`, command by command
     <!-- flags: train -->         the flags of train.py
 """
@@ -26,6 +26,7 @@ from rag_jax.cli import app
 from rag_jax.config import FIELDS, Config, override_flags
 from rag_jax.config.schema import Names, OptionalFloat, OptionalInt
 
+EMPTY = "''"  # a field without text
 TYPES = {Names: "names", OptionalInt: "int or none", OptionalFloat: "float or none"}
 
 
@@ -52,11 +53,11 @@ def configuration() -> str:
 def _group(group: type, prefix: str, title: str) -> Iterator[str]:
     summary, described = documented(group)
     rows = [
-        (f"`{prefix}{field.name}`", _type(field), _default(prefix + field.name), _range(field), described[field.name])
+        (f"`{prefix}{field.name}`", _default(prefix + field.name), _values(field), described[field.name])
         for field in dataclasses.fields(group)
         if not dataclasses.is_dataclass(field.type)
     ]
-    yield f"## {title}\n\n{summary}\n\n" + _table(("field", "type", "default", "may be", "meaning"), rows)
+    yield f"## {title}\n\n{summary}\n\n" + _table(("field", "default", "may be", "meaning"), rows)
     for field in dataclasses.fields(group):
         if dataclasses.is_dataclass(field.type):
             yield from _group(field.type, f"{prefix}{field.name}.", prefix + field.name)
@@ -70,21 +71,18 @@ def documented(group: type) -> tuple[str, dict[str, str]]:
     return summary.strip(), found
 
 
-def _type(field: dataclasses.Field) -> str:
-    return TYPES.get(field.type) or field.type.__name__
-
-
 def _default(path: str) -> str:
     value = FIELDS[path].default
-    return f"`{override_flags([(path, value)])[0].partition('=')[2] or chr(39) * 2}`"
+    return f"`{override_flags([(path, value)])[0].partition('=')[2] or EMPTY}`"
 
 
-def _range(field: dataclasses.Field) -> str:
+def _values(field: dataclasses.Field) -> str:
     meta = field.metadata
     if "choices" in meta:
-        return ", ".join(f"`{choice or chr(39) * 2}`" for choice in meta["choices"])
+        return ", ".join(f"`{choice or EMPTY}`" for choice in meta["choices"])
     low, below = meta.get("low"), meta.get("below", math.inf)
-    parts = [f"at least {low}"] * (low is not None) + [f"below {below}"] * (below < math.inf)
+    parts = [TYPES.get(field.type) or field.type.__name__]
+    parts += [f"at least {low}"] * (low is not None) + [f"below {below}"] * (below < math.inf)
     return ", ".join(parts)
 
 

@@ -37,10 +37,10 @@ def test_every_field_of_the_configuration_is_described():
 def test_a_field_is_shown_with_its_default_and_what_it_may_be():
     (row,) = [line for line in configuration().splitlines() if line.startswith("| `index.recall_target` ")]
     assert row.startswith(
-        "| `index.recall_target` | float or none | `0.99` | at least 0.5, below 1.0 | of that search on a TPU"
+        "| `index.recall_target` | `0.99` | float or none, at least 0.5, below 1.0 | of that search on a TPU"
     )
     (row,) = [line for line in configuration().splitlines() if line.startswith("| `variant` ")]
-    assert "| str | `sequence` | `sequence`, `token`, `fid` |" in row
+    assert "| `sequence` | `sequence`, `token`, `fid` |" in row
 
 
 def commands_of(command, name):
