@@ -18,6 +18,9 @@ def fingerprint(params: Any) -> str:
     """sha256 over the sorted paths, shapes, dtypes and bytes of a pytree of arrays, 64 hex digits.
 
     Containers, the order of their entries and the devices of the arrays do not count; a single bit of a value does.
+
+    Raises:
+      ValueError: two arrays have one path.
     """
     leaves = jax.tree_util.tree_leaves_with_path(params)
     named = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}

@@ -96,7 +96,7 @@ def attend(
       query: projected, of the keys' and values' compute dtype.
       looked_at: as if all stood in one row, at least one of them a segment. A query that may look nowhere gets a
         uniform average, never NaN.
-      drop: dropout on the weights.
+      drop: dropout on the weights, [R,G,T,S].
       together: heads in a group, see `head_groups`; w is their joint width. Each gets queries of its own, zero where
         the others' keys stand: products of whole rows, and the zeros add nothing.
     """
@@ -171,8 +171,8 @@ class Attention(nn.Module):
     ) -> tuple[Float[Array, "R G S w"], Float[Array, "R G S w"]]:
         """The projected keys and values of a context: a head each, or so many groups of heads.
 
-        `apart` makes one row of each source where the context's rows hold several: after the projection, which so has
-        no padding to project.
+        `apart` makes one row of each source where the context's rows hold several, [Rows,W,C] to [R,S,C]: after the
+        projection, which so has no padding to project.
         """
         groups = groups or self.heads
         return split_heads(apart(self.key(context)), groups), split_heads(apart(self.value(context)), groups)

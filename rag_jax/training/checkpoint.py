@@ -188,7 +188,11 @@ class Checkpointer:
             return self._manager.restore(step, args=ocp.args.StandardRestore(abstract_state))
 
     def wait(self) -> None:
-        """Returns when every save has reached the disk; raises as `save` does."""
+        """Returns when every save has reached the disk.
+
+        Raises:
+          OSError: as `save`.
+        """
         with self._writing():
             self._manager.wait_until_finished()
 

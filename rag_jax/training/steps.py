@@ -34,7 +34,11 @@ class NonFiniteLoss(RuntimeError):
 
 
 def check_batch(config: Config, layout: Layout) -> None:
-    """Refuses a batch that the devices of a layout cannot share evenly, with a ValueError."""
+    """Refuses a batch that the devices of a layout cannot share evenly.
+
+    Raises:
+      ValueError: such a batch, with the number that its size must be a multiple of.
+    """
     size, accumulate = config.train.batch_size, config.train.accumulate
     if size % (accumulate * layout.parts):
         raise ValueError(
@@ -155,6 +159,9 @@ class _Log:
         """Reads the numbers that were taken last, refuses a loss that is not finite, and writes what is due.
 
         A warning has a line with its step's numbers, due or not.
+
+        Raises:
+          NonFiniteLoss: the loss of that step is infinite or NaN.
         """
         if self._pending is None:
             return
