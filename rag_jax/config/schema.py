@@ -50,8 +50,9 @@ class DataConfig(Group):
     """What to train on and how long texts may be, in tokens. Empty paths mean the data that `dataset` comes with.
 
     Attributes:
-      dataset: 'world_facts'; 'files', which are the three paths; or a set of the paper's from its authors' files:
+      dataset: 'world_facts'; 'files', which are the paths below; or a set of the paper's from its authors' files:
         natural_questions, trivia_qa, web_questions, curated_trec, ms_marco, jeopardy, fever, fever_symmetric.
+      validation_questions_path: for `train.validation_questions`; no question of evaluation belongs in it.
       labels: the words that stand for the classes of a set that has some (of FEVER's: supports, refutes, not enough
         information), each one token of the generator. The answer is the likeliest of them, one token without an end
         token (the paper's section 3.4); claims of a class for which no word is left are not read.
@@ -66,6 +67,7 @@ class DataConfig(Group):
     passages_path: str = ""
     questions_path: str = ""
     eval_questions_path: str = ""
+    validation_questions_path: str = ""
     max_question_tokens: int = _within(32, 2)
     max_passage_tokens: int = _within(128, 3)
     max_source_tokens: int = _within(160, 2)
@@ -152,6 +154,10 @@ class TrainConfig(Group):
         batch's.
       retrieval_lag: 1 = the next batch's passages are searched for while this one trains, with the question encoder
         as it was before it; 0 = always as it is. Resumed elsewhere than at a checkpoint_every, other bits follow.
+      keep_checkpoints: the newest that stay.
+      validation_questions: how many validation questions are answered at every checkpoint, as evaluation would answer
+        them, but with the retriever of training; 0 = none. Their `eval.metrics` are in metrics.jsonl.
+      keep_best: how many of the checkpoints with the highest first one of these metrics stay too.
     """
 
     batch_size: int = _within(64, 1)
@@ -161,6 +167,8 @@ class TrainConfig(Group):
     log_every: int = _within(10, 1)
     checkpoint_every: int = _within(500, 1)
     keep_checkpoints: int = _within(2, 1)
+    validation_questions: int = _within(0, 0)
+    keep_best: int = _within(0, 0)
 
 
 @dataclasses.dataclass
@@ -172,6 +180,7 @@ class EvalConfig(Group):
       metrics: of the answers, by name: em and f1 (SQuAD's; em of regexes is the regex match), regex, bleu1, qbleu1
         (question generation), rouge_l, accuracy (labels) and distinct_trigrams. See evaluation/metrics.py. Retrieval is
         measured always.
+      checkpoint: which of a run answers, the newest or the best that `train.keep_best` kept.
     """
 
     retriever: str = _one_of("", *RETRIEVERS)
@@ -182,6 +191,7 @@ class EvalConfig(Group):
     max_questions: OptionalInt = dataclasses.field(default=None, metadata={"low": 1})
     metrics: Names = dataclasses.field(default=("em", "f1"), metadata={"choices": METRICS})
     split: str = "test"
+    checkpoint: str = _one_of("newest", "best")
 
 
 @dataclasses.dataclass

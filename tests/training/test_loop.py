@@ -1,6 +1,7 @@
 """Training and evaluation of whole runs, small: resuming, freezing, faults, and what a user gets to read."""
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -179,6 +180,32 @@ def test_non_finite_loss_stops_with_the_number_of_the_step(files, tmp_path):
     with pytest.raises(NonFiniteLoss, match="step 1: the loss is nan"):
         train(config, tmp_path, parts)
     assert not list((tmp_path / "checkpoints").glob("[0-9]*"))
+
+
+def test_one_batch_with_a_nan_ends_the_run_at_its_last_checkpoint_and_the_same_command_goes_on(
+    files, whole, tmp_path, monkeypatch, capsys
+):
+    config, workdir, params = whole
+    make, numbers = loop.make_batch, itertools.count(1)
+
+    def poisoned(*arguments):
+        batch, rows = make(*arguments)
+        if next(numbers) == 3:
+            batch.vectors[1, 0, 0] = np.nan
+        return batch, rows
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "make_batch", poisoned)
+        assert run_recipe(config, tmp_path) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: step 3: the loss is nan; nothing of this step was saved.")
+    assert "Traceback" not in said
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["2"]
+    whole_lines = (workdir / "metrics.jsonl").read_bytes()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b"".join(whole_lines.splitlines(keepends=True)[:2])
+    assert run_recipe(config, tmp_path) == 0
+    assert equal(params, trained_params(config, tmp_path, load_parts(config)))
+    assert (tmp_path / "metrics.jsonl").read_bytes() == whole_lines
 
 
 def test_k_beyond_the_corpus_is_masked_and_shows_no_ghost(files, whole):
