@@ -6,9 +6,9 @@ from typing import Any
 
 from rag_jax.config import Config
 from rag_jax.evaluation.metrics import score
-from rag_jax.evaluation.run import spread
 from rag_jax.experiment import Parts, answer_questions
 from rag_jax.rag.retrieve import ClosedBook, Retriever
+from rag_jax.text.datasets import spread
 
 
 def validation_figures(

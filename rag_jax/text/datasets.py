@@ -95,3 +95,10 @@ def load_collection(
     elif validation_questions_path:
         validation = read_questions(validation_questions_path)
     return Collection(passages, train, evaluation, validation)
+
+
+def spread(questions: Sequence[Question], most: int | None) -> tuple[Question, ...]:
+    """At most `most` questions, evenly spaced: files are often sorted by subject, so the first ones are no sample."""
+    if most is None or len(questions) <= most:
+        return tuple(questions)
+    return tuple(questions[index * len(questions) // most] for index in range(most))

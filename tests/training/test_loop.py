@@ -12,7 +12,7 @@ import pytest
 
 from rag_jax import config as rag_config
 from rag_jax.config import SweepRun
-from rag_jax.evaluation.run import evaluate, evaluate_runs, spread
+from rag_jax.evaluation.run import evaluate, evaluate_runs
 from rag_jax.experiment import answer_questions, load_parts, make_retriever
 from rag_jax.rag.answer import answer
 from rag_jax.rag.retrieve import Retriever
@@ -25,7 +25,6 @@ from rag_jax.training.recipes import run_recipe
 from rag_jax.training.steps import NonFiniteLoss
 from rag_jax.training.stopping import STOPPED, StopRequest
 from rag_jax.training.sweep import is_finished
-from rag_jax.types import Question
 from tests.small_runs import equal, small, write_files
 
 PASSAGES = 24
@@ -306,12 +305,6 @@ def test_evaluation_without_a_checkpoint_says_so(files, tmp_path):
         evaluate(small(files), tmp_path, trained_params)
     with pytest.raises(FileNotFoundError, match="no run there"):
         evaluate_runs(tmp_path / "nothing", trained_params)
-
-
-def test_spread_takes_questions_from_everywhere():
-    questions = [Question(str(i), "?") for i in range(10)]
-    assert [q.id for q in spread(questions, 3)] == ["0", "3", "6"]
-    assert len(spread(questions, None)) == len(spread(questions, 99)) == 10
 
 
 def test_parts_are_not_shared_between_loads(files):
