@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rag_jax.config import Config
+from rag_jax.config import Config, k_at_test
 from rag_jax.evaluation.metrics import score
 from rag_jax.experiment import Parts, answer_questions
 from rag_jax.rag.retrieve import ClosedBook, Retriever
@@ -29,7 +29,7 @@ def validation_figures(
       The metrics by name, from 0 to 1, in the order of `config.eval.metrics`.
     """
     questions = spread(parts.collection.validation, config.train.validation_questions)
-    asked = retriever if isinstance(retriever, ClosedBook) else retriever.with_k(config.eval.k)
+    asked = retriever if isinstance(retriever, ClosedBook) else retriever.with_k(k_at_test(config))
     answers = answer_questions(config, parts, params, asked, questions)
     predictions = {question.id: found.text for question, found in zip(questions, answers, strict=True)}
     return score(predictions, questions, config.eval.metrics, config.data.regex_answers).overall

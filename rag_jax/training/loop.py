@@ -92,8 +92,7 @@ def _train(
     first = int(state.step)
     if first >= t.steps:
         return merge(layout.to_host(state.trainable), frozen)
-    if t.validation_questions:
-        _check_validation(parts.collection.validation, validate)
+    checked = _checked(validate, parts.collection.validation) if t.validation_questions else None
 
     each = config.data.train_answers == "each"
     train = parts.collection.train
@@ -153,16 +152,15 @@ def _train(
         generation = {"index_generation": number // every} if every else {}
         return state, {**report, **generation}
 
-    def measure(state: TrainState) -> Mapping[str, float]:
-        return validate(config, parts, merge(layout.to_host(state.trainable), frozen), retriever)
-
-    measures = measure if t.validation_questions else None
+    measures = None
+    if checked is not None:
+        measures = lambda state: checked(config, parts, merge(layout.to_host(state.trainable), frozen), retriever)  # noqa: E731
     state = run_steps(config, workdir, checkpointer, rules, state, advance, traced, collapse.warning, measures)
     return merge(layout.to_host(state.trainable), frozen)
 
 
-def _check_validation(questions: Sequence[Question], validate: Validate | None) -> None:
-    """Refuses at once what would fail at the first checkpoint."""
+def _checked(validate: Validate | None, questions: Sequence[Question]) -> Validate:
+    """`validate`; refuses at once what would fail at the first checkpoint."""
     name = "config.train.validation_questions"
     if validate is None:
         raise ValueError(f"{name}: train() is given no `validate`; rag_jax.evaluation.validation has one")
@@ -171,6 +169,7 @@ def _check_validation(questions: Sequence[Question], validate: Validate | None) 
     for question in questions:
         if not question.answers:
             raise ValueError(f"validation question {question.id!r} has no reference answers")
+    return validate
 
 
 def _taken_over(state: TrainState, frozen: Any) -> TrainState:
