@@ -40,7 +40,7 @@ def start(workdir, cache):
     )
 
 
-def wait(process, seconds=600):
+def wait(process, seconds=1800):
     said = process.communicate(timeout=seconds)[1]
     return process.returncode, said
 
