@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Float32, Int
 
-WIDTH_MULTIPLE = 32
+WIDTH_MULTIPLE = 16  # the height of a bfloat16 tile on a TPU
 
 
 def fingerprint(params: Any) -> str:
@@ -46,7 +46,7 @@ def embed(
 ) -> Float32[np.ndarray, "N D"]:
     """Runs an encoder over token rows, in batches of rows of about one length.
 
-    Every batch is [batch_size, W] int32 W a multiple of 32 or P, so an encoder is compiled once for each W at most.
+    Every batch is [batch_size, W] int32, W a multiple of 16 or P, so an encoder is compiled once for each W at most.
     The longest rows come first: a batch that does not fit into memory is the first one.
 
     Args:

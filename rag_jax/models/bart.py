@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from rag_jax.models.cache_rows import Blocks
 from rag_jax.models.layers import Attention, FeedForward, Segment, head_groups, layer_norm, scan_layers
 from rag_jax.models.packing import Packing, pack, packing, unpack
 
@@ -113,7 +114,7 @@ class DecoderLayer(nn.Module):
         self.drop = nn.Dropout(c.dropout)
 
     def combine(
-        self, x: Float[Array, "R T D"], own: tuple[Segment, ...], cross: Segment, deterministic: bool
+        self, x: Float[Array, "R T D"], own: tuple[Segment | Blocks, ...], cross: Segment, deterministic: bool
     ) -> Float[Array, "R T D"]:
         """The layer, given what both attentions look at."""
         update = self.attention.look(x, *own, deterministic=deterministic)

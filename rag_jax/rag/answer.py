@@ -62,7 +62,7 @@ def decode_batch(
         inputs = (params["generator"], arch.generator, source, mask, prior, options, key)
         if variant == "token":
             return rows, prior, decode_token(*inputs, slots=batch.slots)
-        return rows, prior, decode_sequence(*inputs, slots=batch.slots, fast=fast)
+        return rows, prior, decode_sequence(*inputs, slots=batch.slots, fast=fast, parts=layout.parts)
 
 
 def answer(
