@@ -10,7 +10,7 @@ help:
 	@echo "make demo    train RAG-Sequence, RAG-Token and a closed-book model, evaluate them into $(WORLD)/report.html"
 	@echo "make test    run the tests; make test-slow runs whole runs, kills and several processes"
 	@echo "make test-long  every property with a thousand examples, and what test-slow runs: an hour, for the night"
-	@echo "make lint    run ruff's checks"
+	@echo "make lint    run ruff's checks and mypy"
 	@echo "make docs    build the documentation into site/index.html"
 	@echo "make clean   remove $(VENV), build products and caches (never runs/)"
 
@@ -26,16 +26,17 @@ test: $(VENV)/installed-test,parity
 	$(PYTHON) -m pytest -q --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 # Whole runs over several devices and processes, which would take the tests past a quarter of an hour.
-test-slow: $(VENV)/installed-test,parity,docs
+test-slow: $(VENV)/installed-test,parity,notebook,docs
 	$(PYTHON) -m pytest -q -m slow --numprocesses=1
 
 # A property is a test that holds for any input; `make test` tries 25 of them, and always the same.
-test-long: $(VENV)/installed-test,parity,docs
+test-long: $(VENV)/installed-test,parity,notebook,docs
 	$(PYTHON) -m pytest -q -m "hypothesis or slow" --hypothesis-profile=long --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 lint: $(VENV)/installed-dev
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
 
 # Stops at the first warning: a dead link, an anchor that is nowhere. The variable spares an advertisement in red.
 docs: $(VENV)/installed-docs

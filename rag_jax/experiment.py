@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
+from jaxtyping import Float
 
 from rag_jax.config import Config, has_towers
 from rag_jax.index import (
@@ -22,6 +24,7 @@ from rag_jax.index import (
     Index,
     IndexMismatch,
     RandomSearcher,
+    build_index,
     build_resumable,
     fingerprint,
     open_index,
@@ -118,6 +121,7 @@ def load_parts(config: Config, collection: Collection | None = None) -> Parts:
             passages_path=d.passages_path,
             questions_path=d.questions_path,
             eval_questions_path=d.eval_questions_path,
+            validation_questions_path=d.validation_questions_path,
             labels=d.labels,
         )
     trained = towers_alone or config.index.refresh_every
@@ -147,7 +151,7 @@ def sizes(config: Config, own_dropout: bool = True) -> tuple[Architecture, tuple
       FileNotFoundError, ValueError: see `architecture`.
     """
     m = config.model
-    names = PARTS if has_towers(config) else ("generator",)
+    names: tuple[str, ...] = PARTS if has_towers(config) else ("generator",)
     names = TOWERS if config.recipe == "dpr" else names
     presets = {part: getattr(m, part) for part in PARTS}
     if not m.init_from:  # random weights read with the tokenizer of 'world', and are as large if no preset is named
@@ -173,7 +177,13 @@ def _check_given(config: Config) -> None:
         raise ValueError("; ".join(missing))
 
 
-def passage_index(parts: Parts, directory: str | os.PathLike[str], backend: str, dtype: str = "") -> Index:
+def passage_index(
+    parts: Parts,
+    directory: str | os.PathLike[str],
+    backend: str,
+    dtype: str = "",
+    vectors: Float[np.ndarray, "N D"] | None = None,
+) -> Index:
     """Opens the index at `directory`, or makes it there if there is none or it was made for something else.
 
     An index that somebody else put there (no manifest of ours) is never overwritten. Of several processes the first
@@ -184,13 +194,17 @@ def passage_index(parts: Parts, directory: str | os.PathLike[str], backend: str,
       directory: where the index is or shall be.
       backend: how to search.
       dtype: what the vectors are scored as; "" takes an index as it is, and float32 for a new one.
+      vectors: of the passages by the passage encoder, if they are known; None: they are made if they are needed.
     """
     kept: list[Index] = []
-    first_alone(lambda: kept.append(_open_or_build(parts, pathlib.Path(directory), backend, dtype)))
-    return kept[0] if kept else _open_or_build(parts, pathlib.Path(directory), backend, dtype)
+    given = parts, pathlib.Path(directory), backend, dtype, vectors
+    first_alone(lambda: kept.append(_open_or_build(*given)))
+    return kept[0] if kept else _open_or_build(*given)
 
 
-def _open_or_build(parts: Parts, directory: pathlib.Path, backend: str, dtype: str) -> Index:
+def _open_or_build(
+    parts: Parts, directory: pathlib.Path, backend: str, dtype: str, vectors: Float[np.ndarray, "N D"] | None
+) -> Index:
     chosen = backend_named(backend)
     encoder = "" if chosen.texts else fingerprint(parts.passage_encoder)
     passages = PassageTable.from_passages(parts.collection.passages)
@@ -202,16 +216,16 @@ def _open_or_build(parts: Parts, directory: pathlib.Path, backend: str, dtype: s
                 return index
         except IndexMismatch:
             pass  # made by other weights or over other passages: it is a derived file, so make it again
+    made: dict[str, Any] = {
+        "encoder_fingerprint": encoder,
+        "backend": backend,
+        "settings": chosen.with_dtype(len(passages), dtype or "float32"),
+        "overwrite": directory.exists(),
+    }
+    if vectors is not None:
+        return build_index(directory, passages, vectors, **made)
     embed = functools.partial(embed_passages, parts.arch.passage_encoder, parts.passage_encoder, parts.tokenizers)
-    return build_resumable(
-        directory,
-        passages,
-        None if chosen.texts else embed,
-        encoder_fingerprint=encoder,
-        backend=backend,
-        settings=chosen.with_dtype(len(passages), dtype or "float32"),
-        overwrite=directory.exists(),
-    )
+    return build_resumable(directory, passages, None if chosen.texts else embed, **made)
 
 
 def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] | int | None = None) -> Layout:
@@ -264,11 +278,10 @@ def make_retriever(
     if config.retriever in ("random", "gold"):
         passages = PassageTable.from_passages(parts.collection.passages)
         if config.retriever == "random":
-            searcher = RandomSearcher(len(passages), config.seed)
-        else:
-            searcher = GoldSearcher(passages, questions)
-            k = min(k, searcher.most)
-        return retriever_over(config, parts, Baseline(passages, searcher), k, layout)
+            drawn = RandomSearcher(len(passages), config.seed)
+            return retriever_over(config, parts, Baseline(passages, drawn), k, layout)
+        gold = GoldSearcher(passages, questions)
+        return retriever_over(config, parts, Baseline(passages, gold), min(k, gold.most), layout)
     return retriever_over(config, parts, run_index(config, parts, workdir), k, layout, encoded_in_step)
 
 
@@ -294,8 +307,12 @@ def retriever_over(
     encoded_in_step: bool = False,
 ) -> Retriever:
     """An open index as the configuration's generator reads from it; `encoded_in_step` as in `make_retriever`."""
-    more = {"layout": layout, "encoded_in_step": encoded_in_step, "null_document": config.null_document != "none"}
-    if config.index.in_step:
+    more: dict[str, Any] = {
+        "layout": layout,
+        "encoded_in_step": encoded_in_step,
+        "null_document": config.null_document != "none",
+    }
+    if config.index.in_step and isinstance(index, Index):  # of words nothing lies on a device
         settings = device_settings(config, index.manifest.parameters["dtype"])
         return DeviceRetriever(index, parts.tokenizers, k, settings, **more)
     if not config.data.hf_compat_input:

@@ -11,7 +11,7 @@ import pathlib
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from absl import flags
 from ml_collections import config_flags
@@ -69,7 +69,7 @@ def sweep_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> tuple[Sweep
     if name not in sweeps:
         known = f"its SWEEPS hold {', '.join(sweeps)}" if sweeps else "it has no SWEEPS"
         raise ConfigError(f"--sweep: {path} has no sweep {name!r}; {known}")
-    return sweep_runs(config, sweeps[name], flag_values["workdir"].value)
+    return sweep_runs(config, sweeps[name], str(flag_values["workdir"].value))
 
 
 def sweep_commands(runs: Sequence[SweepRun], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
@@ -104,11 +104,17 @@ def parse_flags(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
         return rest
     except (flags.Error, ConfigError, OSError) as error:
         # config_flags wraps what get_config raised in a traceback's text; the first cause says it best.
-        cause: BaseException | None = error
-        while cause := cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__):
-            error = cause if isinstance(cause, ConfigError) else error
-        print(f"error: {error}", file=sys.stderr)
+        said = [cause for cause in _causes(error) if isinstance(cause, ConfigError)]
+        print(f"error: {said[-1] if said else error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """What led to an error, the nearest first."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None:
+        yield cause
+        yield from _causes(cause)
 
 
 def _given(holder: flags.FlagHolder | flags.Flag) -> Config:
@@ -131,6 +137,8 @@ def _file(flag_values: flags.FlagValues) -> pathlib.Path:
 def _sweeps(path: pathlib.Path) -> Mapping[str, Sequence[str]]:
     """The experiment file's `SWEEPS`: name -> changes. It is run again for that: config_flags keeps no module."""
     spec = importlib.util.spec_from_file_location("experiment", path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"--config: {path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return getattr(module, "SWEEPS", {})

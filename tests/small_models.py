@@ -1,6 +1,11 @@
-"""A BART small enough to be decoded by brute force."""
+"""BARTs small enough to be decoded by brute force."""
 
-from rag_jax.models.bart import BartConfig
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from rag_jax.models.bart import Bart, BartConfig
 
 SMALL_BART = BartConfig(
     vocab_size=21,
@@ -17,3 +22,20 @@ SMALL_BART = BartConfig(
     has_logits_bias=True,
     init_std=0.5,
 )
+
+ONE_LAYER_BART = dataclasses.replace(
+    SMALL_BART,
+    decoder_layers=1,
+    encoder_hidden=16,
+    decoder_hidden=16,
+    dropout=BartConfig.dropout,
+    has_logits_bias=BartConfig.has_logits_bias,
+)
+
+
+def small_bart_params():
+    """Random parameters of SMALL_BART: some answers end early and some not at all, and no token rules."""
+    ids, real = jnp.ones((1, 4), jnp.int32), jnp.ones((1, 4), bool)
+    made = jax.jit(Bart(SMALL_BART).init)(jax.random.key(3), ids, real, ids)["params"]
+    bias = jax.random.normal(jax.random.key(4), (SMALL_BART.table_rows,)) * 3
+    return made | {"final_logits_bias": bias.at[SMALL_BART.eos_id].set(4.0)}

@@ -16,13 +16,14 @@ from rag_jax.api.live import ChangingIndex
 from rag_jax.api.model import Model, kind_of, load_model
 from rag_jax.api.rag import Rag
 from rag_jax.experiment import index_place, load_parts, passage_index, run_index
-from rag_jax.index import fingerprint
+from rag_jax.index import fingerprint, load_vectors
 from rag_jax.index.manifest import MANIFEST, read_manifest
 from rag_jax.models.bert import BertConfig
 from rag_jax.models.weights import SHIPPED
 from rag_jax.rag.retrieve import embed_passages
 from rag_jax.rag.shapes import power_of_two
 from rag_jax.text.datasets import Collection
+from rag_jax.text.table import PassageTable
 from rag_jax.text.tokens import Tokenizers
 from rag_jax.text.world_facts import world_passages
 from rag_jax.types import Passage
@@ -84,9 +85,11 @@ def _own_index(model: Model, directory: pathlib.Path, cache: str | os.PathLike[s
     """The index that belongs to a model, made now if it is not there; None where none does."""
     if directory == SHIPPED / WORLD:
         place = cache_directory(cache) / f"world_facts_{EDITION}"
-        passages = [item.passage for item in world_passages(EDITION)]
-        parts = dataclasses.replace(model.parts, collection=Collection(passages, (), ()))
-        passage_index(parts, place, "exact")
+        table = PassageTable.from_passages(item.passage for item in world_passages(EDITION))
+        parts = dataclasses.replace(model.parts, collection=Collection(table, (), ()))
+        made = {"passages": table.fingerprint, "encoder": fingerprint(parts.passage_encoder)}
+        vectors = load_vectors(directory / f"world_facts_{EDITION}.safetensors", **made)
+        passage_index(parts, place, "exact", vectors=vectors)
         return place
     if kind_of(directory) != "run" or model.config.retriever not in ("dpr", "bm25"):
         return None

@@ -129,7 +129,7 @@ def _from_checkpoint(
             f"together with a BART: rag-jax convert {directory} WEIGHTS --generator DIRECTORY"
         )
     arch, rag, usual = _sizes(bundle), bundle.rag.get("config", {}), Config()
-    values = {"model.init_from": str(directory), "variant": bundle.variant or usual.variant}
+    values: dict[str, Any] = {"model.init_from": str(directory), "variant": bundle.variant or usual.variant}
     longest = usual.data.max_source_tokens
     if rag:  # it was trained on sources that Hugging Face's code joined
         values |= {"data.hf_compat_input": True, "k": int(rag.get("n_docs", usual.k))}
@@ -150,9 +150,8 @@ def _from_checkpoint(
 
 def _sizes(bundle: Bundle) -> Architecture:
     """Those of the parts that are there; of a tower that is not, and so is never used, some."""
-    return Architecture(
-        *(bundle.parts[part].config if part in bundle.parts else BERT_PRESETS["tiny"] for part in PARTS)
-    )
+    configs: list[Any] = [bundle.parts[part].config if part in bundle.parts else BERT_PRESETS["tiny"] for part in PARTS]
+    return Architecture(*configs)
 
 
 def _tokenizers(directory: pathlib.Path, bundle: Bundle, names: tuple[str, ...], config: Config) -> Tokenizers:
@@ -165,9 +164,8 @@ def _tokenizers(directory: pathlib.Path, bundle: Bundle, names: tuple[str, ...],
         )
 
     def of(part: str) -> Any:
-        if part not in names:
-            return source
-        return load_tokenizer_folder(bundle.parts[part].tokenizer, "bart" if part == "generator" else "bert")
+        folder = bundle.parts[part].tokenizer if part in names else None
+        return source if folder is None else load_tokenizer_folder(folder, "bart" if part == "generator" else "bert")
 
     source, d = of("generator"), config.data
     own = directory / "target_tokenizer"  # weights may have one

@@ -16,6 +16,7 @@ from rag_jax.api.limits import check_answers, check_questions
 from rag_jax.api.live import ChangingIndex
 from rag_jax.api.model import Model
 from rag_jax.api.records import Answered, Retrieved, Scored, as_passages
+from rag_jax.config import k_at_test
 from rag_jax.experiment import answer_questions, evaluation_layout, make_retriever, retriever_over
 from rag_jax.index import Index
 from rag_jax.index.in_memory import index_in_memory
@@ -59,11 +60,15 @@ class Rag:
         if index is not None:
             self._check(index)
 
-    @overload
-    def answer(self, question: str, k: int | None = ..., **how: Any) -> Answered: ...
+    @overload  # a str is a Sequence[str] too: the first that fits counts
+    def answer(  # type: ignore[overload-overlap]
+        self, question: str, k: int | None = ..., *, beams: int | None = ..., decoding: str | None = ...
+    ) -> Answered: ...
 
     @overload
-    def answer(self, question: Sequence[str], k: int | None = ..., **how: Any) -> list[Answered]: ...
+    def answer(
+        self, question: Sequence[str], k: int | None = ..., *, beams: int | None = ..., decoding: str | None = ...
+    ) -> list[Answered]: ...
 
     def answer(
         self,
@@ -106,9 +111,9 @@ class Rag:
         retriever = self._retriever(k)
         if not texts:
             return []
-        if isinstance(retriever, ClosedBook):
+        if self.index is None or isinstance(retriever, ClosedBook):
             raise ValueError("the model was trained without passages (retriever none), so it retrieves none")
-        index, k = retriever.index, retriever.k
+        index, k = self.index.current, retriever.k
         found = index.search_texts(texts, k) if index.searches_texts else index.search_scored(self._vectors(texts), k)
         prior = np.exp(log_prior(jnp.asarray(found.scores), jnp.asarray(found.rows >= 0)))
         lists = [
@@ -200,7 +205,7 @@ class Rag:
 
     def _retriever(self, k: int | None) -> Retriever | ClosedBook:
         """What finds k passages; in closed book none."""
-        k = self.config.eval.k if k is None else k
+        k = k_at_test(self.config) if k is None else k
         if k < 1:
             raise ValueError(f"k={k}: must be at least 1")
         if self.config.retriever == "none":
@@ -225,7 +230,7 @@ class Rag:
         self, texts: list[str], retriever: Retriever | ClosedBook, beams: int | None, decoding: str | None
     ) -> list[Answered]:
         e = self.config.eval
-        how = {"beams": beams, "decoding": decoding, "batch_size": self._size(texts)}
+        how: dict[str, Any] = {"beams": beams, "decoding": decoding, "batch_size": self._size(texts)}
         asked = dataclasses.replace(e, **{name: value for name, value in how.items() if value is not None})
         if asked.decoding not in DECODINGS:
             raise ValueError(f"decoding={decoding!r}: choose {' or '.join(DECODINGS)}")
@@ -258,6 +263,7 @@ class Rag:
         batch, width = to_devices(batch, pad, self.config.data.max_source_tokens, self.layout, one_shape=True)
         found = answer_likelihood(self.params, arch, batch, width=width, layout=self.layout)
         found = self.layout.to_host(found)
+        assert rows is not None  # the host has found them: nothing retrieves in the step here
         for i, (text, wanted) in enumerate(zip(texts, answers, strict=True)):
             ids = target[i][target[i] != tokenizers.target.pad_token_id]
             by_token = found.token_posterior[i][:, : len(ids)]
@@ -268,7 +274,8 @@ class Rag:
                 sources=sources_of(retriever, rows[i], found.prior[i], found.posterior[i], by_token),
                 tokens=tokenizers.pieces(tokenizers.target.convert_ids_to_tokens(ids.tolist())),
                 question=text,
-                **logprob,
+                sequence=logprob["sequence"],
+                token=logprob["token"],
             )
 
     def _filled(self, count: int, size: int) -> Int[np.ndarray, "B"]:

@@ -3,6 +3,7 @@
 # No `from __future__ import annotations`: typer reads the annotations' values.
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -82,17 +83,17 @@ def build(
                 "backend": backend,
                 "settings": lambda count: _settings(backend, dtype, recall_target, count),
                 "overwrite": overwrite,
-                "made_with": tower and tower.made_with,
+                "made_with": tower.made_with if tower else None,
                 "started": lambda count: shown.estimate(
                     estimate(count, tower.dim if tower else 1, backend, dtype), embeds=not texts
                 ),
                 "progress": shown.embedded,
             }
-            if embeddings:
+            if embeddings and tower:
                 pairs = itertools.chain.from_iterable(map(read_dpr_embeddings, embeddings))
                 index = build_with_embeddings(directory, shown.reading(passages), pairs, tower.embed, **common)
             else:
-                index = build_resumable(directory, shown.reading(passages), tower and tower.embed, **common)
+                index = build_resumable(directory, shown.reading(passages), tower.embed if tower else None, **common)
     recall = index.manifest.recall
     found = f", recall {recall.value:.3f} at {recall.k}" if recall else ""
     typer.echo(f"{directory}: {len(index.passages):,} passages, {backend}{found}")
@@ -280,7 +281,7 @@ def verify(directory: Directory, weights: Weights = None) -> None:
 
             made_with = read_manifest(directory).made_with
             tower = passage_tower(weights, int(made_with.get("max_passage_tokens", MAX_PASSAGE)))
-        checks = verify_index(directory, tower and tower.embed, tower.fingerprint if tower else None)
+        checks = verify_index(directory, tower.embed if tower else None, tower.fingerprint if tower else None)
         for check in checks:
             if not check.fault:
                 typer.echo(f"ok    {check.name}")
@@ -295,7 +296,7 @@ def _ids_in(path: pathlib.Path) -> list[str]:
         raise ValueError(f"{path}: not UTF-8 ({error}); convert it") from error
 
 
-def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -16,7 +16,17 @@ from rag_jax.config.arguments import parse_arg
 from rag_jax.config.paper import wikipedia_bart_large
 from rag_jax.config.schema import FIELDS, LEAVES, Config, ConfigError, unknown_field
 from rag_jax.config.sweep import SweepRun, override_flags, sweep_runs
-from rag_jax.config.values import as_evaluated, finalise, from_dict, from_json, get, has_towers, to_json, update
+from rag_jax.config.values import (
+    as_evaluated,
+    finalise,
+    from_dict,
+    from_json,
+    get,
+    has_towers,
+    k_at_test,
+    to_json,
+    update,
+)
 
 __all__ = [
     "FIELDS",
@@ -30,6 +40,7 @@ __all__ = [
     "from_json",
     "get",
     "has_towers",
+    "k_at_test",
     "override_flags",
     "parse_arg",
     "sweep_runs",

@@ -8,7 +8,7 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 
 class ConfigError(ValueError):
@@ -37,6 +37,8 @@ def _within(default: int | float, low: int, below: int | float = math.inf) -> An
 class Group:
     """Refuses attributes that are not fields, and all changes once `finalise` has frozen it."""
 
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]  # groups are dataclasses
+
     def __setattr__(self, name: str, value: Any) -> None:
         if "_frozen" in self.__dict__:
             raise ConfigError(f"{name}: the configuration is final; make another with dataclasses.replace")
@@ -50,12 +52,13 @@ class DataConfig(Group):
     """What to train on and how long texts may be, in tokens. Empty paths mean the data that `dataset` comes with.
 
     Attributes:
-      dataset: 'world_facts'; 'files', which are the three paths; or a set of the paper's from its authors' files:
+      dataset: 'world_facts'; 'files', which are the paths below; or a set of the paper's from its authors' files:
         natural_questions, trivia_qa, web_questions, curated_trec, ms_marco, jeopardy, fever, fever_symmetric.
       edition: of World Facts, '2016' or '2020'.
       passages_path: what passages are read from: passages, or documents that are cut into some.
       questions_path: the questions to train on.
       eval_questions_path: the questions to evaluate on.
+      validation_questions_path: for `train.validation_questions`; no question of evaluation belongs in it.
       max_question_tokens: of a question, the question encoder's special tokens counted; a longer one is cut with a
         warning.
       max_passage_tokens: of a passage, its title and special tokens counted; the rest is cut.
@@ -75,6 +78,7 @@ class DataConfig(Group):
     passages_path: str = ""
     questions_path: str = ""
     eval_questions_path: str = ""
+    validation_questions_path: str = ""
     max_question_tokens: int = _within(32, 2)
     max_passage_tokens: int = _within(128, 3)
     max_source_tokens: int = _within(160, 2)
@@ -178,6 +182,9 @@ class TrainConfig(Group):
       log_every: steps between two lines of metrics.jsonl.
       checkpoint_every: steps between two checkpoints; there is always one after the last step.
       keep_checkpoints: how many of them stay, the newest.
+      validation_questions: how many validation questions are answered at every checkpoint, as evaluation would answer
+        them, but with the retriever of training; 0 = none. Their `eval.metrics` are in metrics.jsonl.
+      keep_best: how many of the checkpoints with the highest first one of these metrics stay too.
     """
 
     batch_size: int = _within(64, 1)
@@ -187,6 +194,8 @@ class TrainConfig(Group):
     log_every: int = _within(10, 1)
     checkpoint_every: int = _within(500, 1)
     keep_checkpoints: int = _within(2, 1)
+    validation_questions: int = _within(0, 0)
+    keep_best: int = _within(0, 0)
 
 
 @dataclasses.dataclass
@@ -205,6 +214,7 @@ class EvalConfig(Group):
         (question generation), rouge_l, accuracy (labels) and distinct_trigrams. See evaluation/metrics.py. Retrieval is
         measured always.
       split: of World Facts and of what TFDS prepared: 'train', 'validation' or 'test'.
+      checkpoint: which of a run answers, the newest or the best that `train.keep_best` kept.
     """
 
     retriever: str = _one_of("", *RETRIEVERS)
@@ -215,6 +225,7 @@ class EvalConfig(Group):
     max_questions: OptionalInt = dataclasses.field(default=None, metadata={"low": 1})
     metrics: Names = dataclasses.field(default=("em", "f1"), metadata={"choices": METRICS})
     split: str = "test"
+    checkpoint: str = _one_of("newest", "best")
 
 
 @dataclasses.dataclass
@@ -313,12 +324,12 @@ class Config(Group):
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
 
 
-def _schema(group: type = Config, prefix: str = "") -> dict[str, dataclasses.Field]:
+def _schema(group: type[Group] = Config, prefix: str = "") -> dict[str, dataclasses.Field[Any]]:
     """Dotted path -> field, groups included."""
     found = {}
     for field in dataclasses.fields(group):
         found[prefix + field.name] = field
-        if dataclasses.is_dataclass(field.type):
+        if isinstance(field.type, type) and issubclass(field.type, Group):
             found |= _schema(field.type, f"{prefix}{field.name}.")
     return found
 

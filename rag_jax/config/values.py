@@ -43,7 +43,7 @@ def _build(path: str, group: type, values: Any) -> Any:
         inner = f"{path}.{name}" if path else str(name)
         if inner not in FIELDS:
             raise ConfigError(unknown_field(inner, list(FIELDS)))
-        type_ = FIELDS[inner].type
+        type_: Any = FIELDS[inner].type
         known[name] = (_build if dataclasses.is_dataclass(type_) else _typed)(inner, type_, value)
     return group(**known)
 
@@ -55,6 +55,11 @@ def from_dict(values: Mapping[str, Any]) -> Config:
       ConfigError: an unknown field (with the nearest that exists), or a value of another type.
     """
     return _build("", Config, values)
+
+
+def k_at_test(config: Config) -> int:
+    """Passages for each question when it is answered: `eval.k`, or as in training."""
+    return config.k if config.eval.k is None else config.eval.k
 
 
 def to_json(config: Config) -> str:
@@ -98,10 +103,11 @@ def _check(config: Config) -> None:
         _check_dpr(config)
     if "regex" in config.eval.metrics and not config.data.regex_answers:
         raise ConfigError("config.eval.metrics: regex takes answers that are regexes, config.data.regex_answers=true")
-    words = [name for name in config.eval.metrics if name not in OF_REGEXES]
-    if config.data.regex_answers and words:
-        what = f"{', '.join(words)} of answers that are regexes (config.data.regex_answers) would mean nothing"
+    of_texts = [name for name in config.eval.metrics if name not in OF_REGEXES]
+    if config.data.regex_answers and of_texts:
+        what = f"{', '.join(of_texts)} of answers that are regexes (config.data.regex_answers) would mean nothing"
         raise ConfigError(f"config.eval.metrics: {what}; take some of {', '.join(OF_REGEXES)}")
+    _check_validation(config)
     _check_labels(config)
     size, parts = config.train.batch_size, config.train.accumulate
     if size % parts:
@@ -168,6 +174,16 @@ def _check_dpr(config: Config) -> None:
         raise ConfigError("config.dpr.hard_negatives: the batches of World Facts hold them already; set it to 0")
     if config.index.refresh_every:
         raise ConfigError("config.index.refresh_every: recipe dpr trains without an index; set it to 0")
+
+
+def _check_validation(config: Config) -> None:
+    t = config.train
+    if t.validation_questions and config.recipe != "rag":
+        raise ConfigError(f"config.train.validation_questions: recipe {config.recipe} answers none; set it to 0")
+    if t.keep_best and not t.validation_questions:
+        raise ConfigError("config.train.keep_best: the best are told by config.train.validation_questions, which is 0")
+    if config.eval.checkpoint == "best" and not t.keep_best:
+        raise ConfigError("config.eval.checkpoint: the best one is kept with config.train.keep_best, which is 0")
 
 
 def _check_labels(config: Config) -> None:

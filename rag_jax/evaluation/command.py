@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from rag_jax.config import FIELDS, Config, parse_arg, update
 from rag_jax.evaluation.run import Restore, evaluate_runs
@@ -39,7 +40,7 @@ def evaluate_command(
         return update(config, parse_arg(",".join(changes)))
 
     try:
-        more = {"ks": whole_numbers("--ks", ks), "decodings": _known_decodings(decodings)}
+        more: dict[str, Any] = {"ks": whole_numbers("--ks", ks), "decodings": _known_decodings(decodings)}
         start()
         evaluate_runs(workdir, restore, settings, **more)
     except (ValueError, OSError) as error:

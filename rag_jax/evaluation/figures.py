@@ -53,8 +53,9 @@ def figures_of(
     overall |= retrieved.overall
     if not labels:
         overall["right_without_support"] = _without_support(questions, predictions, retrieved, regex)
-    if None not in entropies.values():
-        overall["posterior_entropy"] = _mean(entropies.values())
+    known = [entropy for entropy in entropies.values() if entropy is not None]
+    if len(known) == len(entropies):
+        overall["posterior_entropy"] = _mean(known)
     return Scores(
         overall, {id_: each[id_] | retrieved.each[id_] | {"posterior_entropy": entropies[id_]} for id_ in each}
     )
@@ -126,10 +127,11 @@ def posterior_entropy(sources: Sequence[Source]) -> float | None:
 
     For RAG-Token the mean of its tokens' entropies. 0 without a passage; None where there is no posterior.
     """
-    if any(source.posterior is None for source in sources):
+    known = [source.posterior for source in sources if source.posterior is not None]
+    if len(known) < len(sources):
         return None
-    by_token = list(zip(*(source.token_posterior for source in sources), strict=True))
-    return _mean(map(_entropy, by_token or [[source.posterior for source in sources]]))
+    by_token: list[Sequence[float]] = list(zip(*(source.token_posterior for source in sources), strict=True))
+    return _mean(map(_entropy, by_token or [known]))
 
 
 def _entropy(p: Iterable[float]) -> float:

@@ -7,7 +7,7 @@ import os
 import pathlib
 from typing import Any
 
-from rag_jax.config import Config
+from rag_jax.config import Config, k_at_test
 from rag_jax.evaluation.metrics import score
 from rag_jax.experiment import Parts, answer_questions, evaluation_layout, passage_index, retriever_over
 from rag_jax.text.datasets import Collection
@@ -36,7 +36,7 @@ def hot_swap(
         place = pathlib.Path(directory) / f"index-{edition}"
         index = passage_index(swapped, place, config.index.backend, config.index.dtype)
         questions = truths[edition]
-        retriever = retriever_over(config, swapped, index, config.eval.k, evaluation_layout(config))
+        retriever = retriever_over(config, swapped, index, k_at_test(config), evaluation_layout(config))
         answers = answer_questions(config, parts, params, retriever, questions)
         predictions = {q.id: a.text for q, a in zip(questions, answers, strict=True)}
         matched = {e: score(predictions, truths[e], ("em",)).overall["em"] for e in EDITIONS}

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rag_jax.config import Config, finalise
+from rag_jax.config import Config, finalise, k_at_test
 from rag_jax.evaluation.figures import found_passages
 from rag_jax.evaluation.retrieval import answer_recall, gold_recall
 from rag_jax.experiment import Parts, answer_questions
@@ -85,10 +85,12 @@ def figures_over_k(
     """
     if isinstance(retriever, ClosedBook):
         return {}
-    own, rows, widest = (config.eval.k, config.eval.decoding), [], (config.eval.k, answers)
+    k_alone = k_at_test(config)
+    own, widest = (k_alone, config.eval.decoding), (k_alone, answers)
+    rows: list[dict[str, Any]] = []
     if config.variant != "sequence":
         decodings = ()
-    for k in ks or [config.eval.k] * bool(decodings):
+    for k in ks or [k_alone] * bool(decodings):
         for decoding in decodings or [config.eval.decoding]:
             found = answers
             if (k, decoding) != own:

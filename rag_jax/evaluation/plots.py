@@ -54,19 +54,20 @@ def _recall(run: ComparedRun) -> Sequence[Mapping[str, Any]]:
     return run.figures.get("recall_over_k", ())
 
 
-def _axes(x_label: str, y_label: str) -> Axes:
-    axes = Figure(figsize=INCHES, layout="constrained").add_subplot()
+def _axes(x_label: str, y_label: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=INCHES, layout="constrained")
+    axes = figure.add_subplot()
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.9")
     axes.set_axisbelow(True)
-    return axes
+    return figure, axes
 
 
 def _lines(points: Mapping[str, Sequence[tuple[int, float]]], x_label: str, y_label: str) -> Figure:
     """Shares over k, a line for each series; k on a logarithmic axis with ticks where it was measured."""
-    axes = _axes(x_label, y_label)
+    figure, axes = _axes(x_label, y_label)
     for number, (name, pairs) in enumerate(points.items()):
         if pairs:
             axes.plot(*zip(*pairs, strict=True), marker=MARKERS[number % len(MARKERS)], markersize=4, label=name)
@@ -76,12 +77,12 @@ def _lines(points: Mapping[str, Sequence[tuple[int, float]]], x_label: str, y_la
     axes.set_xticks([], minor=True)
     axes.xaxis.set_major_formatter("{x:g}")
     _legend(axes, len(points))
-    return axes.figure
+    return figure
 
 
 def _bars(groups: Mapping[str, Sequence[tuple[str, float]]], x_label: str, y_label: str) -> Figure:
     """A cluster of bars for each value, a bar in it for each group."""
-    axes = _axes(x_label, y_label)
+    figure, axes = _axes(x_label, y_label)
     values = list(dict.fromkeys(value for pairs in groups.values() for value, _ in pairs))
     width = 0.8 / len(groups)
     for number, (name, pairs) in enumerate(groups.items()):
@@ -90,7 +91,7 @@ def _bars(groups: Mapping[str, Sequence[tuple[str, float]]], x_label: str, y_lab
         axes.bar_label(drawn, fmt="{:.3f}", fontsize=8, padding=2)
     axes.set_xticks(range(len(values)), values)
     _legend(axes, len(groups))
-    return axes.figure
+    return figure
 
 
 def _legend(axes: Axes, count: int) -> None:

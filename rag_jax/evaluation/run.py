@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rag_jax.config import Config, as_evaluated, finalise, from_json
+from rag_jax.config import Config, as_evaluated, finalise, from_json, k_at_test
 from rag_jax.evaluation.figures import figures_of
 from rag_jax.evaluation.hot_swap import hot_swap
 from rag_jax.evaluation.over_k import figures_over_k
@@ -25,7 +25,9 @@ from rag_jax.experiment import (
     make_retriever,
     trained_parts,
 )
+from rag_jax.rag.retrieve import ClosedBook
 from rag_jax.sharding import is_first
+from rag_jax.text.datasets import spread
 from rag_jax.text.whole_files import write_json, write_text
 from rag_jax.types import Answer, Question
 
@@ -82,27 +84,20 @@ def evaluate(
     if asked.retriever != config.retriever:
         parts = load_parts(asked, parts.collection)
         params = parts.params | params  # what training had no use for is as it was before
-    retriever = make_retriever(asked, parts, workdir, asked.eval.k, evaluation_layout(asked), questions=questions)
+    retriever = make_retriever(asked, parts, workdir, k_at_test(asked), evaluation_layout(asked), questions=questions)
     answers = answer_questions(asked, parts, params, retriever, questions)
-    k = 0 if asked.retriever == "none" else asked.eval.k
-    gold = gold_pages(retriever.index.passages, questions) if k else None
-    of = {"metrics": asked.eval.metrics, "regex": asked.data.regex_answers, "labels": bool(asked.data.labels)}
-    of |= {"gold": gold}
-    figures, scores = figures_of(questions, answers, k, **of)
+    k = 0 if asked.retriever == "none" else k_at_test(asked)
+    gold = None if isinstance(retriever, ClosedBook) else gold_pages(retriever.index.passages, questions)
+    of: dict[str, Any] = {"metrics": asked.eval.metrics, "regex": asked.data.regex_answers, "gold": gold}
+    of |= {"labels": bool(asked.data.labels)}
+    overall, scores = figures_of(questions, answers, k, **of)
 
     def measure(found: Sequence[Answer], k: int) -> dict[str, float]:
         return figures_of(questions, found, k, **of).overall
 
     run = asked, parts, params, retriever, questions, answers
-    figures |= figures_over_k(*run, measure, ks=ks, decodings=decodings)
+    figures = {**overall, **figures_over_k(*run, measure, ks=ks, decodings=decodings)}
     return Evaluated(asked, parts, params, questions, answers, figures, scores)
-
-
-def spread(questions: Sequence[Question], most: int | None) -> tuple[Question, ...]:
-    """At most `most` questions, evenly spaced: files are often sorted by subject, so the first ones are no sample."""
-    if most is None or len(questions) <= most:
-        return tuple(questions)
-    return tuple(questions[index * len(questions) // most] for index in range(most))
 
 
 def find_runs(workdir: str | os.PathLike[str]) -> list[pathlib.Path]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
+from rag_jax.config import k_at_test
 from rag_jax.fit.activations import estimated
 from rag_jax.fit.plan import Plan, bytes_on_a_chip, params_shapes, resident_shapes, state_shapes
 from rag_jax.index.footprint import BYTES
@@ -188,7 +190,8 @@ def on_more_chips(plan: Plan, memory: Memory, times: int) -> Memory:
         cut["parameters"] = memory.parameters
     if s.params == "fsdp" or s.optimizer == "sharded":
         cut["optimizer"] = memory.optimizer
-    return dataclasses.replace(memory, **{name: size / times for name, size in cut.items()})
+    smaller: dict[str, Any] = {name: size / times for name, size in cut.items()}
+    return dataclasses.replace(memory, **smaller)
 
 
 def _together(plan: Plan, memory: Memory) -> list[Advice]:
@@ -215,19 +218,19 @@ def _together(plan: Plan, memory: Memory) -> list[Advice]:
 
 def advise_decoding(plan: Plan, peak: float) -> tuple[Advice, ...]:
     """Smaller batches of questions, or fewer passages, for a decoding that needs `peak` bytes, if that is too much."""
-    layout, e, capacity = plan.evaluation, plan.config.eval, plan.chip.usable_bytes
-    lying = (layout.abstract(params_shapes(plan, training=False)), resident_shapes(plan, layout, e.k))
+    layout, k, capacity = plan.evaluation, k_at_test(plan.config), plan.chip.usable_bytes
+    lying = (layout.abstract(params_shapes(plan, training=False)), resident_shapes(plan, layout, k))
     fixed = bytes_on_a_chip(lying)
     made, room = peak - fixed, capacity - fixed
     if peak <= capacity or room <= 0:
         return ()
-    each = -(-e.batch_size // layout.parts)
+    each = -(-plan.config.eval.batch_size // layout.parts)
     found = []
     if fewer := math.floor(each * room / made):
         found.append((f"eval.batch_size={fewer * layout.parts}", fixed + made * fewer / each))
-    if passages := math.floor(e.k * room / made):
-        found.append((f"eval.k={passages}", fixed + made * passages / e.k))
-    if not found and (passages := math.floor(e.k * each * room / made)):
+    if passages := math.floor(k * room / made):
+        found.append((f"eval.k={passages}", fixed + made * passages / k))
+    if not found and (passages := math.floor(k * each * room / made)):
         both = f"eval.batch_size={layout.parts} with eval.k={passages}"
-        found.append((both, fixed + made * passages / e.k / each))
+        found.append((both, fixed + made * passages / k / each))
     return tuple(Advice(change, after, True) for change, after in found)

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from rag_jax.config import Config, has_towers
 from rag_jax.experiment import device_settings, evaluation_layout, make_layout, sizes
@@ -24,7 +25,7 @@ from rag_jax.models.null_document import init_null_document
 from rag_jax.rag.device_retrieve import Resident, columns
 from rag_jax.rag.model import Architecture, init_params
 from rag_jax.rag.shapes import widest_source
-from rag_jax.sharding import Layout, by_rows
+from rag_jax.sharding import DATA, Layout
 from rag_jax.tpu.chips import CHIPS, Chip
 from rag_jax.tpu.topology import devices as libtpu_devices
 from rag_jax.training.optimizer import partition
@@ -62,11 +63,13 @@ class Plan:
     @property
     def chips(self) -> int:
         """How many."""
-        return self.layout.mesh.size
+        return self.devices if isinstance(self.devices, int) else len(self.devices)
 
     @property
     def hosts(self) -> int:
-        """How many machines hold them."""
+        """How many machines hold them; one, if they are nowhere."""
+        if isinstance(self.devices, int):
+            return 1
         return len({device.process_index for device in self.devices})
 
     @property
@@ -177,7 +180,7 @@ def passage_columns(plan: Plan) -> int:
 def batch_shapes(plan: Plan, layout: Layout, questions: int, k: int, training: bool) -> Batch:
     """A batch as the step or the decoder is given it, at its longest; sources are not packed."""
     c, d = plan.config, plan.config.data
-    rows = by_rows(layout.mesh)
+    rows = layout.sharding(PartitionSpec(DATA))
 
     def like(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((questions, *shape), dtype, sharding=rows)
@@ -186,16 +189,17 @@ def batch_shapes(plan: Plan, layout: Layout, questions: int, k: int, training: b
     batch = Batch(*asked, null_document=c.null_document != "none")
     if not c.index.in_step:
         places, by_vectors = plan.places(k), has_towers(c)
-        batch = batch.replace(
+        batch = dataclasses.replace(
+            batch,
             passages=like(places, passage_columns(plan)),
             vectors=like(places, plan.arch.passage_encoder.width if by_vectors else 0, dtype=jnp.float32),
             valid=like(places, dtype=bool),
             scores=None if by_vectors else like(places, dtype=jnp.float32),
         )
         if training and c.index.refresh_every:
-            batch = batch.replace(encoder_passages=like(places, d.max_passage_tokens))
+            batch = dataclasses.replace(batch, encoder_passages=like(places, d.max_passage_tokens))
     if training:
-        batch = batch.replace(target=like(d.max_target_tokens), weight=like(dtype=jnp.float32))
+        batch = dataclasses.replace(batch, target=like(d.max_target_tokens), weight=like(dtype=jnp.float32))
     return batch
 
 
@@ -203,11 +207,15 @@ def index_shapes(plan: Plan, layout: Layout) -> DeviceIndex | None:
     """The index on the chips: cut over them for a step that retrieves, whole on one for searches from a host."""
     i = plan.config.index
     if i.in_step:
-        settings = device_settings(plan.config, i.dtype or "float32")
-        return abstract_index(plan.passages, plan.arch.passage_encoder.width, settings, layout.several)
+        return _cut_index(plan, layout)
     if plan.searches_from_host:
         return abstract_index(plan.passages, plan.arch.passage_encoder.width, DeviceSettings(i.dtype or "float32"))
     return None
+
+
+def _cut_index(plan: Plan, layout: Layout) -> DeviceIndex:
+    settings = device_settings(plan.config, plan.config.index.dtype or "float32")
+    return abstract_index(plan.passages, plan.arch.passage_encoder.width, settings, layout.several)
 
 
 def resident_shapes(plan: Plan, layout: Layout, k: int, training: bool = False) -> Resident | None:
@@ -218,7 +226,7 @@ def resident_shapes(plan: Plan, layout: Layout, k: int, training: bool = False) 
     longest = plan.config.data.max_passage_tokens
     tokens = abstract_rows(plan.passages, (columns(longest),), dtype, layout.several)
     again = tokens if training and plan.config.index.refresh_every else None
-    return Resident(index_shapes(plan, layout), tokens, k, longest, again)
+    return Resident(_cut_index(plan, layout), tokens, k, longest, again)
 
 
 def bytes_on_a_chip(tree: Any) -> int:

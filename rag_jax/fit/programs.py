@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
+from rag_jax.config import k_at_test
 from rag_jax.fit.plan import (
     Plan,
     batch_shapes,
@@ -100,7 +101,7 @@ def train_call(plan: Plan) -> Call:
 def retrieval(plan: Plan) -> Program | None:
     """Retrieval for a train step's questions, alone; None where the host does it without the chips."""
     c = plan.config
-    if plan.searches_from_host:
+    if plan.searches_from_host and not isinstance(plan.devices, int):
         size = -(-c.train.batch_size // plan.hosts)  # each host searches for its own questions, on one of its chips
         size = next((bucket for bucket in QUERY_BUCKETS if size <= bucket), QUERY_BUCKETS[-1])
         place = SingleDeviceSharding(plan.devices[0])
@@ -135,9 +136,9 @@ def decoding_call(plan: Plan) -> Call:
     inputs = (
         layout.abstract(params_shapes(plan, training=False)),
         plan.arch,
-        batch_shapes(plan, layout, decoded_questions(plan), c.eval.k, training=False),
+        batch_shapes(plan, layout, decoded_questions(plan), k_at_test(c), training=False),
         None,
-        resident_shapes(plan, layout, c.eval.k),
+        resident_shapes(plan, layout, k_at_test(c)),
     )
     how = {
         "variant": c.variant,

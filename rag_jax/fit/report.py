@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 from rag_jax.fit import programs
 from rag_jax.fit.activations import estimated, layer_inputs
@@ -170,8 +171,8 @@ def make_report(plan: Plan, whole: bool = True, progress: Callable[[str], None] 
         part,
         model_flops(plan) / plan.chips,
         whole,
-        retrieval and _part(plan, retrieval),
-        decoding and _part(plan, decoding),
+        _part(plan, retrieval) if retrieval else None,
+        _part(plan, decoding) if decoding else None,
         times_of(decoding.loop, plan.chip) if decoding and decoding.loop else None,
         programs.decoded_questions(plan),
         bound_of(part.times, plan.chip),
@@ -202,7 +203,7 @@ def hopeless(plan: Plan) -> Memory | None:
     return Memory(**parts, batch=0, activations=activations, capacity=capacity, compiled=False)
 
 
-def _lying_there(plan: Plan) -> dict[str, int]:
+def _lying_there(plan: Plan) -> dict[str, Any]:
     """Bytes of one chip that lie there all the time, without what tiles pad them with."""
     state, frozen = state_shapes(plan)
     resident = resident_shapes(plan, plan.layout, plan.config.k, training=True)

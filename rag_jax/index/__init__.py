@@ -15,6 +15,7 @@ from rag_jax.index.device_searcher import (
 from rag_jax.index.embeddings import embed, fingerprint
 from rag_jax.index.exact import ExactSearcher
 from rag_jax.index.footprint import Estimate, estimate
+from rag_jax.index.kept_vectors import load_vectors, save_vectors
 from rag_jax.index.live import LiveIndex
 from rag_jax.index.manifest import IndexMismatch, Manifest, Recall
 from rag_jax.index.protocol import NO_PASSAGE, Found, Searcher, TextSearcher, check_queries, check_vectors
@@ -59,8 +60,10 @@ __all__ = [
     "embed",
     "estimate",
     "fingerprint",
+    "load_vectors",
     "measure_recall",
     "open_index",
+    "save_vectors",
     "swap_index",
     "verify_index",
 ]

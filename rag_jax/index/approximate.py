@@ -60,7 +60,8 @@ def max_k_as_on_tpu(
     batch, places = scores.shape
     buckets, together = bucket_rule(places, k, recall_target)
     if together == 1:
-        return tuple(jax.lax.top_k(scores, k))
+        best, found = jax.lax.top_k(scores, k)
+        return best, found
     rows = buckets // LANES
     filled = jnp.pad(scores, ((0, 0), (0, rows * together * LANES - places)), constant_values=-jnp.inf)
     grouped = filled.reshape(batch, rows, together, LANES)

@@ -51,15 +51,19 @@ class Backend:
         Raises:
           ValueError: which they are, and which they should be.
         """
-        if settings is not None and self.settings is None:
+        if settings is None:
+            return
+        if self.settings is None:
             raise ValueError(f"the exact backend has no settings, given {settings!r}")
-        if settings is not None and not isinstance(settings, self.settings):
+        if not isinstance(settings, self.settings):
             name = self.settings.__name__
             raise ValueError(f"the {name.removesuffix('Settings').lower()} backend takes {name}, given {settings!r}")
 
     def with_dtype(self, count: int, dtype: str) -> Any:
         """Settings for N vectors that are scored as `dtype`; None where that is no choice."""
-        return self.derive(count, self.settings(**{self.dtype_field: dtype})) if self.dtype_field else None
+        if self.settings is None or not self.dtype_field:
+            return None
+        return self.derive(count, self.settings(**{self.dtype_field: dtype}))
 
     def parameters(self, searcher: Any) -> dict[str, Any]:
         """A searcher's settings for the manifest."""

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32, Int32
 
 from rag_jax.index.protocol import NO_PASSAGE, Found, TextSearcher, check_texts
 from rag_jax.text.table import PassageTable
@@ -116,6 +116,10 @@ class Baseline:
     def vectors(self) -> Float32[np.ndarray, "N 0"]:
         """None, as where an index searches texts."""
         return np.zeros((len(self.passages), 0), np.float32)
+
+    def search(self, queries: Float[np.ndarray, "B D"], k: int) -> Int32[np.ndarray, "B k"]:
+        """Refused with a ValueError, as by every index that searches texts."""
+        raise ValueError("a baseline searches texts: call search_texts")
 
     def search_texts(self, texts: Sequence[str], k: int) -> Found:
         """See `TextSearcher.search_texts`."""

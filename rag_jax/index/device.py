@@ -128,7 +128,7 @@ def _over_mesh(index: DeviceIndex, queries: Float[Array, "B D"], k: int) -> tupl
 
     # Queries enter whole: where they were cut over the mesh, this is their all-gather. After the last gather every
     # device holds the same result, which the check of varying axes cannot see.
-    specs = {"in_specs": (whole, cut, whole), "out_specs": (whole, whole)}
+    specs: dict[str, Any] = {"in_specs": (whole, cut, whole), "out_specs": (whole, whole)}
     return jax.shard_map(one_shard, mesh=index.mesh, check_vma=False, **specs)(queries, index.rows, index.count)
 
 
@@ -187,8 +187,8 @@ def _found(
 
     shape = len(queries), k
     nothing = jnp.full(shape, -jnp.inf, jnp.float32), jnp.full(shape, NO_PASSAGE, jnp.int32)
-    best, _ = jax.lax.scan(one_block, nothing, jnp.arange(0, len(vectors), size))
-    return best
+    found, _ = jax.lax.scan(one_block, nothing, jnp.arange(0, len(vectors), size))
+    return found
 
 
 def _best_of_block(

@@ -17,6 +17,7 @@ from rag_jax.index import device
 from rag_jax.index.device import DeviceIndex
 from rag_jax.index.exact import QUERY_BUCKETS
 from rag_jax.index.protocol import check_queries, check_vectors
+from rag_jax.sharding.mesh import rows_of_devices
 
 DTYPES = ("float32", "bfloat16", "int8")
 SLICE_ROWS = 1 << 16  # rows that are sent to a device at a time
@@ -81,10 +82,10 @@ def device_index(
     if not checked:
         check_vectors(vectors)
     count = len(vectors)
-    blocks = _on_devices(lambda first, rows: _block(vectors, first, rows, settings), count, mesh, axis)
+    values, scales, left = _on_devices(lambda first, rows: _block(vectors, first, rows, settings), count, mesh, axis)
     number = jnp.int32(count) if mesh is None else jax.device_put(np.int32(count), NamedSharding(mesh, _WHOLE))
     return DeviceIndex(
-        *blocks[:2], number, settings.recall_target, mesh, axis, blocks[2], over_retrieve=settings.over_retrieve
+        values, scales, number, settings.recall_target, mesh, axis, left, over_retrieve=settings.over_retrieve
     )
 
 
@@ -165,7 +166,7 @@ def _on_devices(block: Callable[[int, int], tuple[Any, ...]], count: int, mesh: 
     total = mesh.shape[axis] * per_shard
     cut = NamedSharding(mesh, PartitionSpec(axis))
     placed = []
-    for place, (rows,) in cut.addressable_devices_indices_map((total,)).items():
+    for place, rows in rows_of_devices(cut, total).items():
         with jax.default_device(place):
             placed.append(jax.device_put(block(rows.start or 0, per_shard), place))
     return [
@@ -176,11 +177,9 @@ def _on_devices(block: Callable[[int, int], tuple[Any, ...]], count: int, mesh: 
     ]  # fmt: skip
 
 
-def _block(
-    vectors: Float[np.ndarray, "N D"], first: int, size: int, settings: DeviceSettings
-) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
+def _block(vectors: Float[np.ndarray, "N D"], first: int, size: int, settings: DeviceSettings) -> tuple[Any, ...]:
     """`size` rows from `first` on the default device: values, scales, remainders; zeros from row N on."""
-    parts = []
+    parts: list[tuple[Any, Any, Any]] = []
     for start in range(first, first + size, SLICE_ROWS):
         rows = np.zeros((min(SLICE_ROWS, first + size - start), vectors.shape[1]), np.float32)
         real = vectors[start : start + len(rows)]

@@ -130,7 +130,7 @@ def place_embeddings(
     """
     prefixed = len(table) > 0 and table[0].id.startswith(PREFIX)
     seen = np.zeros(len(table), bool)
-    out: np.ndarray | None = None
+    out: np.memmap | None = None
     for id, vector in pairs:
         wanted = PREFIX + id.removeprefix(PREFIX) if prefixed else id.removeprefix(PREFIX)
         try:

@@ -73,6 +73,7 @@ def embed(
         done += len(numbers)
         if progress is not None:
             progress(done, len(rows))
+    assert out is not None  # there are rows, so there was a batch
     return out
 
 

@@ -23,7 +23,8 @@ def block_top_k(
     """The k <= R largest inner products with one block, and their rows in it; equal scores in the order of rows."""
     # A TPU would multiply in bfloat16 by default, which turns near neighbours into ties.
     scores = jnp.matmul(queries, vectors.T, precision=jax.lax.Precision.HIGHEST)
-    return tuple(jax.lax.top_k(scores, k))
+    best, rows = jax.lax.top_k(scores, k)
+    return best, rows
 
 
 class ExactSearcher:

@@ -47,7 +47,7 @@ def fetch(
         return jax.lax.psum(own, axis)
 
     # Rows enter whole, and after a sum every device holds the same, which the check of varying axes cannot see.
-    specs = {"in_specs": (cut, whole), "out_specs": cut if scatter else whole}
+    specs: dict[str, Any] = {"in_specs": (cut, whole), "out_specs": cut if scatter else whole}
     return jax.shard_map(one_shard, mesh=mesh, check_vma=False, **specs)(table, rows)
 
 

@@ -80,7 +80,7 @@ def build_resumable(
             settings = settings(len(table))
         chosen.check_settings(settings)
         vectors = np.zeros((len(table), 0), np.float32)
-        if not chosen.texts:
+        if embed is not None and not chosen.texts:
             job = {"passages": table.fingerprint, "encoder": encoder_fingerprint, "shard_rows": shard_rows}
             vectors = _embed_shards(work, table, embed, job, progress)
         index = write_index(

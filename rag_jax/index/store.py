@@ -64,7 +64,7 @@ class Index:
         Raises:
           ValueError: the backend searches texts, queries of another width or not finite, or k below 1.
         """
-        if self.searches_texts:
+        if self.searches_texts or not isinstance(self.searcher, Searcher):
             raise ValueError(f"the {self.manifest.backend} backend searches texts: call search_texts")
         return self.searcher.search(queries, k)
 
@@ -87,7 +87,7 @@ class Index:
         Raises:
           ValueError: the backend searches vectors, or k below 1.
         """
-        if not self.searches_texts:
+        if not self.searches_texts or not isinstance(self.searcher, TextSearcher):
             raise ValueError(f"the {self.manifest.backend} backend searches vectors: embed the texts and call search")
         return self.searcher.search_texts(texts, k)
 
@@ -192,7 +192,7 @@ def write_index(
             encoder="" if chosen.texts else encoder_fingerprint,
             backend=backend,
             parameters=chosen.parameters(searcher),
-            recall=None if chosen.texts else _recall(searcher, stored, recall_queries, recall_k),
+            recall=_recall(searcher, stored, recall_queries, recall_k) if isinstance(searcher, Searcher) else None,
             files=inventory(beside),
             created_by=this_program(),
             made_with=made_with or {},

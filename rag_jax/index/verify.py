@@ -12,7 +12,7 @@ import numpy as np
 from rag_jax.index.backends import measure_recall
 from rag_jax.index.change import Embed
 from rag_jax.index.manifest import inventory
-from rag_jax.index.protocol import check_queries, check_vectors
+from rag_jax.index.protocol import Searcher, check_queries, check_vectors
 from rag_jax.index.store import PASSAGES, Index, open_index
 from rag_jax.text.table import PassageTable
 
@@ -82,7 +82,7 @@ def _looks(index: Index, embed: Embed | None) -> Iterator[tuple[str, Callable[[]
     yield "passages, their order and their ids, written again", lambda: _passages(index)
     if index.searches_texts:
         return
-    yield "finite vectors", lambda: check_vectors(index.vectors) or ""
+    yield "finite vectors", lambda: _finite(index)
     yield f"recall with {SAMPLE} stored vectors", lambda: _recall(index)
     if embed is not None:
         yield f"vectors of {SAMPLE} passages, embedded again", lambda: _vectors(index, embed)
@@ -108,8 +108,15 @@ def _sample(index: Index) -> np.ndarray:
     return np.unique(np.linspace(0, len(index.passages) - 1, SAMPLE).astype(np.int64))
 
 
+def _finite(index: Index) -> str:
+    check_vectors(index.vectors)
+    return ""
+
+
 def _recall(index: Index) -> str:
     said = index.manifest.recall
+    if said is None or not isinstance(index.searcher, Searcher):
+        return "the manifest names no recall; rebuild the index"
     queries = check_queries(np.asarray(index.vectors[_sample(index)]), said.k, index.manifest.dim)
     rows = index.search(queries, said.k)
     if rows.max() >= len(index.passages):

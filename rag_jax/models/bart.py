@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rag_jax.models.cache_rows import Blocks
-from rag_jax.models.layers import Attention, FeedForward, Segment, head_groups, layer_norm, scan_layers
+from rag_jax.models.layers import Attention, FeedForward, Network, Segment, head_groups, layer_norm, scan_layers
 from rag_jax.models.packing import Packing, pack, packing, unpack
 
 POSITION_OFFSET = 2  # BART's learned positions start at row 2: rows 0 and 1 are a leftover of fairseq's padding
@@ -92,7 +92,7 @@ class EncoderLayer(nn.Module):
         return x, None
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(Network):
     """One post-LayerNorm decoder layer: self-attention, attention to the source, feed-forward.
 
     The same parameters serve a whole target at once (`__call__`) or one new token against caches (`step`).
@@ -152,7 +152,7 @@ class DecoderLayer(nn.Module):
         return self.attention.keys_values(x, head_groups(self.config.decoder_heads, self.config.width))
 
 
-class Bart(nn.Module):
+class Bart(Network):
     """The sequence-to-sequence model. `encode`, `decode` and `logits` are used apart."""
 
     config: BartConfig

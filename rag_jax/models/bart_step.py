@@ -107,7 +107,7 @@ def step_states(
         write = lambda old, part: jax.lax.dynamic_update_slice_in_dim(old, part.astype(old.dtype), later, axis=2)  # noqa: E731
         return tuple(map(write, cache, own))
 
-    past = lambda cache: Segment(*cache, before[:, None])  # noqa: E731
+    past = lambda cache: Segment(cache[0], cache[1], before[:, None])  # noqa: E731
     return _layers(params, config, tokens, positions, caches, cross, past, beside, source_mask, keep)
 
 
@@ -139,7 +139,7 @@ def prefix_states(
     """
     cross, source_mask = jax.tree.map(lambda x: take_rows(x, rows), (cross, source_mask))
     written = -(-start.max() // BLOCK)
-    past = lambda cache: Blocks(*cache, rows, before[:, None], written)  # noqa: E731
+    past = lambda cache: Blocks(cache[0], cache[1], rows, before[:, None], written)  # noqa: E731
 
     def keep(cache: KeysValues, own: KeysValues, x: Array) -> Any:
         later = _known_after(x, start)
@@ -166,7 +166,7 @@ def _layers(
     source_mask = source_mask[:, None, None, :]
     kept = []
     for p, cache, source in zip(params.layers, caches, cross, strict=True):
-        own = layer.apply({"params": p}, x, method=layer.own_keys_values)
+        own: KeysValues = layer.apply({"params": p}, x, method=layer.own_keys_values)
         looked_at = past(cache), Segment(*own, beside[:, None])
         x = layer.apply({"params": p}, x, looked_at, Segment(*source, source_mask, "rgws"), True, method=layer.combine)
         kept.append(keep(cache, own, x))

@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from rag_jax.models.layers import Attention, FeedForward, layer_norm, scan_layers
+from rag_jax.models.layers import Attention, FeedForward, Network, layer_norm, scan_layers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class BertLayer(nn.Module):
         return x, None
 
 
-class Bert(nn.Module):
+class Bert(Network):
     """Token ids to one vector a text."""
 
     config: BertConfig

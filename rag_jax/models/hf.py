@@ -132,7 +132,8 @@ def load_rag(
     if json.get("model_type") != "rag":
         raise CheckpointError(f"{where}: model_type is {json.get('model_type')!r}, not rag")
     stored = next((name for name, kind in RAG_CLASSES.items() if kind in (json.get("architectures") or [])), None)
-    if stored is None and variant is None:
+    chosen = variant or stored
+    if chosen is None:
         raise CheckpointError(f"{where}: names neither {' nor '.join(RAG_CLASSES.values())}; say which variant it is")
     if stored and variant and stored != variant and not force:
         raise CheckpointError(other_variant(where, stored, variant))
@@ -153,7 +154,7 @@ def load_rag(
         split["generator"], parts["generator"], f"{directory}, generator", vocab_multiple
     )
     return RagCheckpoint(
-        variant or stored,
+        chosen,
         asked,
         written,
         {"question_encoder": question_encoder, "generator": generator},

@@ -95,9 +95,9 @@ def _fields(
         for name, wanted in only.items()
         if config.get(name) not in (None, wanted)
     ]
-    fields = {}
+    fields: dict[str, Any] = {}
     for ours, (theirs, default) in table.items():
-        value = config.get(theirs)
+        value: Any = config.get(theirs)
         value = default if value is None else value
         if type(default) is float and type(value) is int:
             value = float(value)
@@ -163,7 +163,7 @@ def to_json(config: BertConfig | BartConfig, model_type: str, before: Mapping[st
     result = dict(before)
     for ours, (theirs, _) in table.items():
         value = getattr(config, ours)
-        alias = ours == "activation" and ACTIVATION_NAMES.get(before.get(theirs)) == value
+        alias = ours == "activation" and ACTIVATION_NAMES.get(before.get(theirs, "")) == value
         result[theirs] = before[theirs] if alias else value
     result["model_type"] = model_type
     if model_type == "dpr":

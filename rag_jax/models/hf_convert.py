@@ -49,7 +49,7 @@ _NOT_SIZES = ("dtype", "remat")  # how it is computed, not what it is
 class Part:
     """One network: its sizes, its parameters, what else its checkpoint held, and where its tokenizer's files lie."""
 
-    config: BertConfig | BartConfig
+    config: Any  # a BartConfig for a generator, else a BertConfig
     params: Params
     extras: Extras = dataclasses.field(default_factory=Extras)
     tokenizer: pathlib.Path | None = None
@@ -152,7 +152,9 @@ def read_weights(directory: str | os.PathLike[str]) -> Bundle:
             raise CheckpointError(str(error)) from None
         slots = bart_slots(config) if isinstance(config, BartConfig) else bert_slots(config)
         found = {"/".join(path): leaf.shape for path, leaf in flatten_dict(params).items()}
-        bias = {"final_logits_bias": (config.table_rows,)} if getattr(config, "has_logits_bias", False) else {}
+        bias = {}
+        if isinstance(config, BartConfig) and config.has_logits_bias:
+            bias["final_logits_bias"] = (config.table_rows,)
         faults = faults_of(leaf_slots(slots, bias), found)
         if faults:
             raise CheckpointError(f"{directory}: {name} does not fit model.json:\n  " + "\n  ".join(faults))
@@ -225,7 +227,7 @@ def read_bundle(
     source = pathlib.Path(source)
     if (source / "model.json").is_file():
         bundle = read_weights(source)
-        if None not in (variant, bundle.variant) and variant != bundle.variant and not force:
+        if variant and bundle.variant and variant != bundle.variant and not force:
             raise CheckpointError(other_variant(source, bundle.variant, variant))
     else:
         bundle = _read_hugging_face(source, variant, force)
@@ -239,8 +241,9 @@ def read_bundle(
 def _read_part(name: str, directory: pathlib.Path) -> Part:
     """One part from a checkpoint of its kind or from a weights directory."""
     if not (directory / "model.json").is_file():
-        load = load_bart if name == "generator" else load_bert
-        return Part(*load(directory), _tokenizer(directory))
+        if name == "generator":
+            return Part(*load_bart(directory), _tokenizer(directory))
+        return Part(*load_bert(directory), _tokenizer(directory))
     return _wanted(read_weights(directory), name, f"{directory}: this place")
 
 
@@ -273,7 +276,7 @@ def write_bundle(
       CheckpointError: a part or the variant is missing, or see `rag_jax.models.hf`.
       ValueError: an unknown target, dtype or kind.
     """
-    files = {"dtype": dtype, "kind": kind, "max_shard_bytes": max_shard_bytes}
+    files: dict[str, Any] = {"dtype": dtype, "kind": kind, "max_shard_bytes": max_shard_bytes}
     towers = {"bert": tower, "dpr-question": "question_encoder", "dpr-context": "passage_encoder"}
     if target == "rag-jax":
         write_weights(destination, bundle, dtype)

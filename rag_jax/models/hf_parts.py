@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -65,8 +66,7 @@ def _plain_names(
     plain = [(name.removeprefix(prefix), tensor) for name, tensor in modern]
     found = dict(plain)
     if len(found) < len(plain):
-        seen: set[str] = set()
-        twice = [name for name, _ in plain if name in seen or seen.add(name)]
+        twice = [name for name, count in Counter(name for name, _ in plain).items() if count > 1]
         raise CheckpointError(f"{where}: under two names each: {', '.join(twice)}")
     return {name: tensor for name, tensor in found.items() if name not in _BUFFERS}
 
@@ -147,10 +147,10 @@ def read_bart(
         odd.append(Slot("", "final_logits_bias", (1, config.vocab_size)))
         also["final_logits_bias"] = bias
     _check(slots, found | also, odd, where)
-    values = None if len(tables) < 2 else shared.load()
-    untied = [
-        name for name, table in tables.items() if table is not shared and not np.array_equal(table.load(), values)
-    ]
+    untied = []
+    if shared is not None and len(tables) > 1:
+        values = shared.load()
+        untied = [n for n, table in tables.items() if table is not shared and not np.array_equal(table.load(), values)]
     if untied:
         raise CheckpointError(
             f"{where}: {', '.join(untied)} differs from {next(iter(tables))}; only a tied table is implemented"
@@ -160,7 +160,7 @@ def read_bart(
     if stored_bias is not None and stored_bias.any():
         config = dataclasses.replace(config, has_logits_bias=True)
         params["final_logits_bias"] = np.pad(stored_bias, (0, config.table_rows - config.vocab_size))
-    return config, params, Extras(json, dtype=shared.dtype.name)
+    return config, params, Extras(json, dtype=found["shared.weight"].dtype.name)
 
 
 def sentence_pooling(directory: pathlib.Path) -> str:

@@ -55,11 +55,11 @@ class _ZipStorages:
     def _read(self, storage: Storage) -> np.ndarray:
         with zipfile.ZipFile(self.path) as archive:
             content = archive.read(f"{self.prefix}data/{storage.key}")
-        if len(content) < storage.count * storage.dtype.itemsize:
+        if len(content) < storage.length * storage.dtype.itemsize:
             raise CheckpointError(
-                f"storage {storage.key} has {len(content)} bytes, fewer than its {storage.count} values"
+                f"storage {storage.key} has {len(content)} bytes, fewer than its {storage.length} values"
             )
-        return np.frombuffer(content, storage.dtype, storage.count)
+        return np.frombuffer(content, storage.dtype, storage.length)
 
 
 class _LegacyStorages:

@@ -5,7 +5,6 @@ Of a state dict four names are known, and each makes a plain value in this file.
 
 from __future__ import annotations
 
-import io
 import math
 import struct
 from collections.abc import Mapping
@@ -37,7 +36,7 @@ class Storage(NamedTuple):
 
     dtype: np.dtype
     key: str
-    count: int
+    length: int
 
 
 class View(NamedTuple):
@@ -89,7 +88,7 @@ def _build(value: Any, state: Any) -> None:
         raise CheckpointError("it sets attributes of something that is not a state dict; nothing was run")
 
 
-def interpret(stream: io.BufferedIOBase) -> Any:
+def interpret(stream: Any) -> Any:
     """The value of one pickle; the stream is left behind it.
 
     Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -30,6 +30,15 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
     "silu": nn.silu,
 }
+
+
+class Network(nn.Module):
+    """A module that holds parameters and nothing else, so that `apply` gives what the method gives."""
+
+    if TYPE_CHECKING:  # flax has to allow for a second result: variables that the call may change
+
+        def apply(self, *args: Any, **how: Any) -> Any:
+            """See `flax.linen.Module.apply`."""
 
 
 def dense(features: int, dtype: Any, init_std: float, name: str | None = None) -> nn.Dense:
@@ -103,10 +112,11 @@ def attend(
             mask = jnp.tile(mask, (1, 1, together, 1))
         score = jnp.einsum(f"rgtw,{key_axes}->rgts", query, key).astype(jnp.float32)
         scores.append(jnp.where(mask, score, jnp.finfo(jnp.float32).min))
-    mixed = sum(
+    parts = (
         jnp.einsum("rgts,rgsw->rgtw", drop(weights.astype(value.dtype)), value)
         for weights, (_, value, _, _) in zip(_softmax(scores), segments, strict=True)
     )
+    mixed = functools.reduce(jnp.add, parts)
     for blocks in looked_at:
         if isinstance(blocks, Blocks):
             total = functools.reduce(jnp.logaddexp, (jax.nn.logsumexp(score, -1, keepdims=True) for score in scores))

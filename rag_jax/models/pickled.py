@@ -10,7 +10,6 @@ every other name is refused before anything happens.
 
 from __future__ import annotations
 
-import io
 import pickletools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -70,7 +69,7 @@ def named(pairs: Any) -> dict[str, Any]:
 
 
 def interpret(
-    stream: io.BufferedIOBase,
+    stream: Any,
     call: Callable[[Any, Any], Any],
     build: Callable[[Any, Any], None],
     refer: Callable[[Any], Any] = refuse,
@@ -89,7 +88,7 @@ def interpret(
       CheckpointError: an instruction or a name that is not allowed, or bytes that are no pickle.
     """
     stack: list[Any] = []
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
     literals = _LITERALS | also
 
     def since_mark() -> list[Any]:
@@ -136,7 +135,7 @@ def interpret(
                 last = since_mark()
                 stack[-1].update(named(zip(last[::2], last[1::2], strict=True)))
             elif name == "GLOBAL":
-                stack.append(Name(*argument.split(" ", 1)))
+                stack.append(Name(*str(argument).split(" ", 1)))
             elif name == "STACK_GLOBAL":
                 module, last = stack[-2:]
                 stack[-2:] = [Name(str(module), str(last))]

@@ -23,12 +23,25 @@ def save_params(path: str | pathlib.Path, params: Mapping[str, Any], dtype: str 
       params: nested dict of arrays; names become 'a/b/c'.
       dtype: storage type, float32 or float16 (half the size, rounded).
     """
+    flat = {"/".join(k): np.ascontiguousarray(np.asarray(v, dtype)) for k, v in flatten_dict(dict(params)).items()}
+    save_tensors(path, flat)
+
+
+def save_tensors(
+    path: str | pathlib.Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Writes a safetensors file, beside and renamed, that everybody may read.
+
+    Args:
+      path: the file to make.
+      tensors: contiguous arrays by name.
+      metadata: texts to keep with them.
+    """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    flat = {"/".join(k): np.ascontiguousarray(np.asarray(v, dtype)) for k, v in flatten_dict(dict(params)).items()}
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        save_file(flat, beside)
+        save_file(dict(tensors), beside, metadata=None if metadata is None else dict(metadata))
         beside.chmod(0o644)  # safetensors makes files that only their owner may read
         os.replace(beside, path)
     finally:

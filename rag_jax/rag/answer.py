@@ -53,16 +53,15 @@ def decode_batch(
         together = variant == "fid"
         if together:
             mask &= batch.valid[..., None]
+        given = params["generator"], arch.generator, source, mask
         if labels:
-            inputs = (params["generator"], arch.generator, source, mask, prior, labels)
-            return rows, prior, decode_labels(*inputs, slots=batch.slots, together=together)
+            return rows, prior, decode_labels(*given, prior, labels, slots=batch.slots, together=together)
         if together:
-            inputs = (params["generator"], arch.generator, source, mask, options, key)
-            return rows, prior, decode_together(*inputs, slots=batch.slots)
-        inputs = (params["generator"], arch.generator, source, mask, prior, options, key)
+            return rows, prior, decode_together(*given, options, key, slots=batch.slots)
         if variant == "token":
-            return rows, prior, decode_token(*inputs, slots=batch.slots)
-        return rows, prior, decode_sequence(*inputs, slots=batch.slots, fast=fast, parts=layout.parts)
+            return rows, prior, decode_token(*given, prior, options, key, slots=batch.slots)
+        found = decode_sequence(*given, prior, options, key, slots=batch.slots, fast=fast, parts=layout.parts)
+        return rows, prior, found
 
 
 def answer(

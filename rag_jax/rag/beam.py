@@ -78,6 +78,7 @@ def search(
     """
     if options.do_sample and key is None:
         raise ValueError("do_sample=True needs a random key")
+    key = key if options.do_sample else None
     if options.num_beams == 1:
         return _single(step, kept, options, special, batch, passages, key)
     return _beams(step, kept, options, special, batch, passages, key)
@@ -137,7 +138,7 @@ def _hypotheses(rows: _Rows, count: int | None = None) -> Hypotheses:
 def _single(
     step: Step, kept: Any, options: DecodeOptions, special: Special, batch: int, passages: int, key: Array | None
 ) -> tuple[Hypotheses, Any]:
-    """Greedy, or samples drawn beside each other: every row goes on from itself."""
+    """Greedy, or with a key samples drawn beside each other: every row goes on from itself."""
     count = beams(options)
     here = jnp.broadcast_to(jnp.arange(count), (batch, count))
 
@@ -150,7 +151,7 @@ def _single(
         newest = _newest(rows.tokens, place, special.start_id)
         logp, kept, under = step(kept, newest, place, _seen(rows.ancestors, place))
         logp = restrict(logp, rows.tokens, place, options, **special._asdict())
-        if options.do_sample:
+        if key is not None:
             token = jax.random.categorical(jax.random.fold_in(key, place), warp(logp, options))
         else:
             token = logp.argmax(-1)
@@ -185,7 +186,7 @@ def _continuations(logp: Float[Array, "B N V"], count: int, gumbel: Array | None
 def _beams(
     step: Step, kept: Any, options: DecodeOptions, special: Special, batch: int, passages: int, key: Array | None
 ) -> tuple[Hypotheses, Any]:
-    """Beam search, or beam sampling. Twice as many continuations as beams: at most half of them end here."""
+    """Beam search, or with a key beam sampling. Twice as many continuations as beams: at most half of them end here."""
     count, length = options.num_beams, options.max_new_tokens
 
     def unfinished(state: Any) -> Array:
@@ -200,7 +201,7 @@ def _beams(
         logp, kept, under = step(kept, newest, place, _seen(ancestors, place))
         logp = restrict(logp, rows.tokens, place, options, **special._asdict())
         gumbel = None
-        if options.do_sample:
+        if key is not None:
             logp = warp(logp, options)
             gumbel = jax.random.gumbel(jax.random.fold_in(key, place), logp.shape)
         score, parent, token = _continuations(logp + rows.score[..., None], 2 * count, gumbel)

@@ -7,6 +7,7 @@ with the question encoder as that step finds it. The step's own scores are q.d o
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import flax.struct
@@ -81,7 +82,8 @@ def fill(resident: Resident, arch: Architecture, batch: Batch, rows: Int32[Array
 
     found = rows >= 0
     encoded_here = resident.encoder_tokens is not None
-    return batch.replace(
+    return dataclasses.replace(
+        batch,
         passages=jnp.where(found[..., None], read(resident.tokens, rows), arch.generator.pad_id),
         vectors=device.fetch_vectors(resident.index, rows),
         valid=found.at[:, -1].set(True) if batch.null_document else found,

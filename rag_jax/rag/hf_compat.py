@@ -142,8 +142,8 @@ def rag_loss(
         rngs=None if dropout_key is None else {"dropout": dropout_key},
     )
     logits = logits[..., : config.vocab_size].reshape(batch, passages, labels.shape[1], config.vocab_size)
-    same = {"pad_id": config.pad_id, "label_smoothing": label_smoothing, "reduce": reduce}
+    same: dict[str, Any] = {"pad_id": config.pad_id, "label_smoothing": label_smoothing, "reduce": reduce}
     if variant == "token":
         return token_loss(logits, scores, labels, **same), logits
-    bos = {"bos_id": config.bos_id, "exclude_bos_score": exclude_bos_score}
+    bos: dict[str, Any] = {"bos_id": config.bos_id, "exclude_bos_score": exclude_bos_score}
     return sequence_loss(logits, scores, labels, **same, **bos), logits

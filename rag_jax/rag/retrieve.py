@@ -7,12 +7,14 @@ they are exact and carry a gradient to the question encoder. An index of words (
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
 from rag_jax.index import (
@@ -105,7 +107,7 @@ class Retriever:
         other = copy.copy(self)
         other.k = k
         if self.resident is not None:
-            other.resident = self.resident.replace(k=k)
+            other.resident = dataclasses.replace(self.resident, k=k)
         return other
 
     @functools.cached_property
@@ -173,7 +175,10 @@ class Retriever:
         vectors = self.vectors(hits.rows)
         passages = np.where(found[..., None], self.tokens[np.where(found, hits.rows, 0)], self.pad_id)
         given = question, source_question, passages, vectors, valid, target, weight, scores
-        more = {"null_document": hits.null_document, "encoder_passages": self.encoder_passages(hits.rows)}
+        more: dict[str, Any] = {
+            "null_document": hits.null_document,
+            "encoder_passages": self.encoder_passages(hits.rows),
+        }
         return Batch(*given, **more)
 
     def encoder_passages(self, rows: Int[np.ndarray, "B K"]) -> Int[np.ndarray, "B K P"] | None:
@@ -226,7 +231,10 @@ class HfCompatRetriever(Retriever):
         valid, scores = _prior(hits)
         vectors = self.vectors(hits.rows)
         given = question, source_question[:, :0], sources, vectors, valid, target, weight, scores
-        more = {"null_document": hits.null_document, "encoder_passages": self.encoder_passages(hits.rows)}
+        more: dict[str, Any] = {
+            "null_document": hits.null_document,
+            "encoder_passages": self.encoder_passages(hits.rows),
+        }
         return Batch(*given, **more)
 
 
@@ -248,6 +256,7 @@ class DeviceRetriever(Retriever):
       ValueError: an index of words, or settings that cannot be used.
     """
 
+    index: Index
     resident: Resident
 
     def __init__(
@@ -275,10 +284,14 @@ class DeviceRetriever(Retriever):
         del self.resident  # and with it the old vectors
         self.resident = Resident(index=self._vectors(index), **rest)
 
+    @property
+    def _mesh(self) -> Mesh | None:
+        return None if self.layout.alone else self.layout.placed_on
+
     def _vectors(self, index: Index) -> DeviceIndex:
         if isinstance(index.searcher, DeviceSearcher):
             index.searcher.release()
-        return device_index(index.vectors, self.settings, self.layout.several, checked=True)
+        return device_index(index.vectors, self.settings, self._mesh, checked=True)
 
     def _tokens(self, role: Role) -> tuple[jax.Array, int]:
         """All passages for a role on the devices, and how many tokens a row has without what fills it up."""
@@ -287,7 +300,7 @@ class DeviceRetriever(Retriever):
         first_alone(read)  # it writes the file; then all find it
         rows = read()
         rows = rows if rows.dtype == np.uint16 else rows.view(np.uint32)
-        return device_rows(rows, self.layout.several, columns=columns(rows.shape[1])), rows.shape[1]
+        return device_rows(rows, self._mesh, columns=columns(rows.shape[1])), rows.shape[1]
 
 
 class ClosedBook:
@@ -309,7 +322,7 @@ class ClosedBook:
         params: Any,
         questions: Int[np.ndarray, "B Q"],
         texts: Sequence[str],
-        vectors: None = None,
+        vectors: jax.Array | None = None,
     ) -> Hits:
         """Row 0 for every question: the empty passage, whose prior is 1 whatever its score."""
         return Hits(np.zeros((len(questions), 1), np.int32), np.zeros((len(questions), 1), np.float32))

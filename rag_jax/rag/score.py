@@ -99,7 +99,7 @@ def answer_token_logprobs(
         method=model.states,
     )
     gold = jnp.repeat(targets, decoders, axis=0)
-    settings = {"label_smoothing": label_smoothing, "devices": devices}
+    settings: dict[str, Any] = {"label_smoothing": label_smoothing, "devices": devices}
     return state_logprobs(params, config, states, gold, **settings).reshape(batch, decoders, length)
 
 

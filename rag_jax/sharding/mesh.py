@@ -8,7 +8,7 @@ rows, and `local_rows` and `to_host` lead back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,14 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxtyping import Array, Int, Shaped
 
 DATA, MODEL = "data", "model"
+
+
+@overload
+def make_mesh(model: int = ..., devices: Sequence[jax.Device] | None = ...) -> Mesh: ...
+
+
+@overload
+def make_mesh(model: int = ..., devices: Sequence[jax.Device] | int | None = ...) -> Mesh | AbstractMesh: ...
 
 
 def make_mesh(model: int = 1, devices: Sequence[jax.Device] | int | None = None) -> Mesh | AbstractMesh:
@@ -63,9 +71,14 @@ def my_rows(count: int, mesh: Mesh) -> Int[np.ndarray, "N"]:
     """
     if count % mesh.shape[DATA]:
         raise ValueError(f"{count} rows cannot be cut evenly over {mesh.shape[DATA]} devices")
-    places = by_rows(mesh).addressable_devices_indices_map((count,)).values()
-    slices = {rows.indices(count)[:2] for (rows,) in places}
+    slices = {rows.indices(count)[:2] for rows in rows_of_devices(by_rows(mesh), count).values()}
     return np.concatenate([np.arange(*bounds) for bounds in sorted(slices)])
+
+
+def rows_of_devices(sharding: NamedSharding, count: int) -> dict[jax.Device, slice]:
+    """Which of `count` rows lie on each of this process's devices."""
+    places = sharding.addressable_devices_indices_map((count,))
+    return {device: index[0] for device, index in places.items() if index is not None}
 
 
 def global_rows(tree: Any, mesh: Mesh) -> Any:

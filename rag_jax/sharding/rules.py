@@ -107,7 +107,7 @@ class Layout:
         On TPUs parameters that are cut over `data` are fetched before a product. By itself the compiler cuts a large
         product into as many small ones as there are devices, which use the matrix units half as well.
         """
-        if self.alone or isinstance(self.mesh, AbstractMesh) or self.mesh.devices.flat[0].platform != "tpu":
+        if self.alone or not isinstance(self.mesh, Mesh) or self.mesh.devices.flat[0].platform != "tpu":
             return None
         return {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000"}
 
@@ -115,11 +115,11 @@ class Layout:
         """How the array at `path` is cut."""
         cut = next((rule.cut for rule in self.rules if re.fullmatch(rule.pattern, path)), Cut())
         axes: list[str | None] = [None] * len(shape)
-        size = self.mesh.shape.get(MODEL)
+        size = None if self.mesh is None else self.mesh.shape.get(MODEL)
         if cut.model is not None and size and len(shape) >= -cut.model and shape[cut.model] % size == 0:
             axes[cut.model] = MODEL
         if cut.data and math.prod(shape) >= self.min_elements:
-            free = [d for d, length in enumerate(shape) if axes[d] is None and length % self.mesh.shape[DATA] == 0]
+            free = [d for d, length in enumerate(shape) if axes[d] is None and length % self.parts == 0]
             # A scan takes one layer after the other: cut by layers, each would lie on one device alone.
             inside = [d for d in free if d or not _SCANNED.search(path)]
             if free:
@@ -128,12 +128,33 @@ class Layout:
             axes.pop()
         return PartitionSpec(*axes)
 
+    def sharding(self, spec: PartitionSpec) -> NamedSharding:
+        """A cut over the mesh.
+
+        Raises:
+          ValueError: there is no mesh.
+        """
+        if self.mesh is None:
+            raise ValueError("without a mesh nothing is cut; make a layout with `rag_jax.experiment.make_layout`")
+        return NamedSharding(self.mesh, spec)
+
+    @property
+    def placed_on(self) -> Mesh | None:
+        """The mesh, to put arrays on; None for the default device.
+
+        Raises:
+          ValueError: an abstract mesh, which is to compile for and holds nothing.
+        """
+        if isinstance(self.mesh, AbstractMesh):
+            raise ValueError("an abstract mesh has no devices to put arrays on")
+        return self.mesh
+
     def shardings(self, tree: Any, prefix: str = "") -> Any:
         """The tree with a `NamedSharding` for every array or shape; `prefix` stands before every path."""
 
         def one(path: Any, leaf: Any) -> NamedSharding:
             name = prefix + jax.tree_util.keystr(path, simple=True, separator="/")
-            return NamedSharding(self.mesh, self.spec(name, tuple(leaf.shape)))
+            return self.sharding(self.spec(name, tuple(leaf.shape)))
 
         return jax.tree.map_with_path(one, tree)
 
@@ -151,19 +172,19 @@ class Layout:
 
     def rows(self, tree: Any) -> Any:
         """This process's rows of a batch (`my_rows`), as global arrays. Without a mesh they stay as they are."""
-        return tree if self.mesh is None else global_rows(tree, self.mesh)
+        return tree if self.placed_on is None else global_rows(tree, self.placed_on)
 
     def my_rows(self, count: int) -> Int[np.ndarray, "N"]:
         """See `mesh.my_rows`; without a mesh all."""
-        return np.arange(count) if self.mesh is None else my_rows(count, self.mesh)
+        return np.arange(count) if self.placed_on is None else my_rows(count, self.placed_on)
 
     def to_host(self, tree: Any) -> Any:
         """See `mesh.to_host`."""
-        return jax.device_get(tree) if self.mesh is None else to_host(tree, self.mesh)
+        return jax.device_get(tree) if self.placed_on is None else to_host(tree, self.placed_on)
 
     def largest(self, value: int) -> int:
         """See `mesh.largest`."""
-        return value if self.mesh is None else largest(value, self.mesh)
+        return value if self.placed_on is None else largest(value, self.placed_on)
 
     def constrain(self, tree: Any, prefix: str = "") -> Any:
         """The same for traced arrays: inside a jitted function."""
@@ -185,7 +206,7 @@ class Layout:
             if _SCANNED.search(name):
                 return leaf
             axes = (None if axis == DATA else axis for axis in self.spec(name, leaf.shape))
-            return jax.lax.with_sharding_constraint(leaf, NamedSharding(self.mesh, PartitionSpec(*axes)))
+            return jax.lax.with_sharding_constraint(leaf, self.sharding(PartitionSpec(*axes)))
 
         return jax.tree.map_with_path(one, params)
 
@@ -202,10 +223,10 @@ class Layout:
         def pin(call: Any, args: Any, kwargs: Any, context: nn.module.InterceptorContext) -> Any:
             out = call(*args, **kwargs)
             rows = isinstance(context.module, _LAYERS) and isinstance(out, jax.Array) and out.ndim > 2
-            if not rows or out.shape[0] % self.mesh.shape[DATA]:  # positions, which all rows share
+            if not rows or out.shape[0] % self.parts:  # positions, which all rows share
                 return out
             spec = PartitionSpec(DATA, *(PartitionSpec.UNCONSTRAINED,) * (out.ndim - 1))
-            return jax.lax.with_sharding_constraint(out, NamedSharding(self.mesh, spec))
+            return jax.lax.with_sharding_constraint(out, self.sharding(spec))
 
         with nn.intercept_methods(pin):
             yield

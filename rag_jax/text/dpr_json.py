@@ -70,7 +70,8 @@ def read_evaluation(questions_path: str | pathlib.Path, passages_path: str | pat
                 "the passages, or questions in DPR's json"
             )
         return Collection(passages, (), read_questions(questions_path))
-    questions, found = [], {}
+    questions: list[Question] = []
+    found: dict[str, Passage] = {}
     for number, example in enumerate(read_examples(questions_path)):
         gold = tuple(dict.fromkeys(passage.id for passage in example.positives))
         questions.append(Question(str(number), example.question, example.answers, gold))

@@ -12,7 +12,7 @@ class ReadError(ValueError):
         super().__init__(f"{path}{'' if line is None else f', line {line}'}: {fault}")
         self.path, self.line, self.fault = str(path), line, fault
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[ReadError], tuple[str, int | None, str]]:
         """Lets the error travel from another process, as it does out of a Beam worker."""
         return ReadError, (self.path, self.line, self.fault)
 
@@ -23,7 +23,8 @@ class SeenIds:
     LARGEST_NUMBER = 1 << 28
 
     def __init__(self) -> None:
-        self._bits, self._others = bytearray(), set()
+        self._bits = bytearray()
+        self._others: set[str] = set()
 
     def add(self, value: str) -> bool:
         """Adds an id; returns whether it was there."""

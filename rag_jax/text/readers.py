@@ -42,7 +42,7 @@ def read_passages(path: str | pathlib.Path) -> Iterator[Passage]:
         from rag_jax.text.documents.dump import read_articles
 
         return _pieces(path, read_articles(path))
-    readers: dict[str, Callable[[pathlib.Path], Iterator[tuple[int, Passage]]]] = {
+    readers: dict[str, Callable[[pathlib.Path], Iterator[tuple[int | None, Passage]]]] = {
         ".tsv": _tsv_passages,
         ".jsonl": _json_passages,
     }
@@ -78,7 +78,7 @@ def _pieces(path: pathlib.Path, documents: Iterator[Document]) -> Iterator[Passa
         raise ReadError(path, None, "not one word of text in its documents; check that it is the right source")
 
 
-def _tsv_passages(path: pathlib.Path) -> Iterator[tuple[int, Passage]]:
+def _tsv_passages(path: pathlib.Path) -> Iterator[tuple[int | None, Passage]]:
     header_seen = False
     for line, row in csv_rows(path):
         if not header_seen:
@@ -97,7 +97,7 @@ def _tsv_passages(path: pathlib.Path) -> Iterator[tuple[int, Passage]]:
         yield line, Passage(id=row[0], text=row[1], title=row[2])
 
 
-def _json_passages(path: pathlib.Path) -> Iterator[tuple[int, Passage]]:
+def _json_passages(path: pathlib.Path) -> Iterator[tuple[int | None, Passage]]:
     for record in json_lines(path):
         title = record.text("title", hint='; write "title": "" for a passage without one')
         yield record.line, Passage(record.id(), title, record.text("text"))

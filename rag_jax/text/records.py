@@ -23,7 +23,7 @@ from rag_jax.types import Passage, Question
 Row = TypeVar("Row", Passage, Question)
 LONGEST_FIELD = 1 << 24  # characters; csv's own bound of 131,072 is shorter than some undivided articles
 CHUNK = 1 << 16  # characters of an array that are looked at first; a record that is longer doubles them
-_SPACE = re.compile(r"[ \t\n\r]*")
+_NO_SPACE = re.compile(r"[^ \t\n\r]")
 _DECODER = json.JSONDecoder()
 
 
@@ -151,7 +151,13 @@ def csv_rows(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
     """(line, columns) of every row of a tab-separated file that is quoted as by csv; blank lines are none."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     taken: list[str] = []  # the physical lines of the row being read
-    reader = csv.reader((taken.append(line) or line for line in lines(path)), delimiter="\t")
+
+    def taking() -> Iterator[str]:
+        for line in lines(path):
+            taken.append(line)
+            yield line
+
+    reader = csv.reader(taking(), delimiter="\t")
     start = 1
     while True:
         start, taken[:] = start + len(taken), []
@@ -252,7 +258,8 @@ class _Unread:
     def next(self) -> str:
         """The next character that is no space, which it goes to; '' at the end."""
         while True:
-            self.take(_SPACE.match(self._text, self._at).end() - self._at)
+            found = _NO_SPACE.search(self._text, self._at)
+            self.take((found.start() if found else len(self._text)) - self._at)
             if self._at < len(self._text):
                 return self._text[self._at]
             if not self._read(CHUNK):

@@ -61,7 +61,7 @@ class PassageTable(Sequence[Passage]):
           ValueError: no passages, or two with one id.
         """
         with written_beside(directory) as beside:
-            with (beside / "records.bin").open("wb", buffering=1 << 20) as sink:
+            with io.BufferedWriter(io.FileIO(beside / "records.bin", "w"), 1 << 20) as sink:
                 ends, hashes, fingerprint = _write_records(passages, sink)
             id_hashes, id_rows = _index_ids(hashes, np.memmap(beside / "records.bin", np.uint8, "r"), ends)
             for name, value in (("ends", ends), ("id_hashes", id_hashes), ("id_rows", id_rows)):
@@ -85,11 +85,12 @@ class PassageTable(Sequence[Passage]):
             about = json.loads((directory / "table.json").read_text("utf-8"))
             if about["format"] != FORMAT:
                 raise ValueError(f"format {about['format']}, this version reads {FORMAT}")
-            arrays = [_load(directory / f"{name}.npy", about["count"]) for name in ("ends", "id_hashes", "id_rows")]
+            names = ("ends", "id_hashes", "id_rows")
+            ends, id_hashes, id_rows = (_load(directory / f"{name}.npy", about["count"]) for name in names)
             records = np.memmap(directory / "records.bin", np.uint8, "r")
-            if not len(records) == about["bytes"] == arrays[0][-1]:
+            if not len(records) == about["bytes"] == ends[-1]:
                 raise ValueError(f"records.bin has {len(records)} bytes, expected {about['bytes']}")
-            return cls(records, *arrays, fingerprint=about["fingerprint"])
+            return cls(records, ends, id_hashes, id_rows, about["fingerprint"])
         except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
             raise ValueError(f"{directory}: not a whole passage table ({error}); write it again") from error
 

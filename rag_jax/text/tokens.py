@@ -11,6 +11,7 @@ import dataclasses
 import logging
 import pathlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -152,10 +153,11 @@ class Tokenizers:
       ValueError: a tokenizer without a special token that its role needs, or a limit that leaves no room beside them.
     """
 
-    question: PreTrainedTokenizerBase | None
-    passage: PreTrainedTokenizerBase | None
-    source: PreTrainedTokenizerBase | None
-    target: PreTrainedTokenizerBase | None
+    # `PreTrainedTokenizerBase | None`; Any, as whoever asks for a role's ids has loaded its part.
+    question: Any
+    passage: Any
+    source: Any
+    target: Any
     max_question: int = 32
     max_passage: int = 160
     max_target: int = 24

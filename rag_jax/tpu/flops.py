@@ -34,7 +34,7 @@ def flops_of(program: Program, computation: Computation, instruction: Instructio
 
 def _convolution(instruction: Instruction, data: Shape, kernel: Shape) -> float:
     """`data` and `kernel` are the operands; dim_labels says which of their dimensions is which."""
-    of_data, of_kernel, of_result = re.split("_|->", instruction.attribute(r"dim_labels=([\w?]+_[\w?]+->[\w?]+)"))
+    of_data, of_kernel, of_result = re.split("_|->", instruction.needed(r"dim_labels=([\w?]+_[\w?]+->[\w?]+)"))
     result = instruction.shapes[0]
     pairs = 1
     for axis, window in _windows(instruction, len(of_data) - 2).items():

@@ -19,6 +19,7 @@ _ARRAY = re.compile(r"(\w+)\[([^\]]*)\](?:\{([^{}]*)\})?")
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _NAME = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")
 _OPERATION = re.compile(r"\s*([a-z][a-z0-9\-]*)\(")
+_NAMES = re.compile(r"[%\w.\-]+")
 _CALLED = re.compile(r"(calls|to_apply|body|condition|branch_computations|true_computation|false_computation)=")
 
 
@@ -112,7 +113,7 @@ class Instruction:
         for match in _CALLED.finditer(self.attributes):
             if match[1] == role or not role:
                 rest = self.attributes[match.end() :]
-                listed = rest[1 : rest.index("}")] if rest.startswith("{") else re.match(r"[%\w.\-]+", rest)[0]
+                listed = rest[1 : rest.index("}")] if rest.startswith("{") else _match(_NAMES, rest)[0]
                 found += [name.strip(" %") for name in listed.split(",")]
         return tuple(found)
 
@@ -120,6 +121,17 @@ class Instruction:
         """The first group of a pattern's first match in the attributes."""
         match = re.search(pattern, self.attributes)
         return match[1] if match else None
+
+    def needed(self, pattern: str) -> str:
+        """As `attribute`, of what such an instruction always has.
+
+        Raises:
+          ValueError: it has not.
+        """
+        found = self.attribute(pattern)
+        if found is None:
+            raise ValueError(f"{self.name}: no {pattern} in its attributes: {self.attributes[:80]}")
+        return found
 
     @property
     def source(self) -> str:
@@ -178,7 +190,9 @@ def read_program(text: str) -> Program:
     Raises:
       ValueError: there is no entry computation: this is not such a text.
     """
-    computations, entry, name, lines = {}, "", "", {}
+    computations: dict[str, Computation] = {}
+    lines: dict[str, Instruction] = {}
+    entry = name = ""
     for line in text.splitlines():
         if header := _HEADER.match(line):
             name, lines = header[2], {}
@@ -197,7 +211,7 @@ def read_program(text: str) -> Program:
 def _read_instruction(name: str, text: str, root: bool) -> Instruction:
     """`text` is what follows the equals sign: type operation(operands), attributes."""
     end = _closing(text, 0) if text.startswith("(") else text.index(" ")
-    operation = _OPERATION.match(text, end)
+    operation = _match(_OPERATION, text, end)
     close = _closing(text, operation.end() - 1)
     inside = text[operation.end() : close - 1]
     # An operand may be printed with its type before it; the name is the last word.
@@ -205,6 +219,14 @@ def _read_instruction(name: str, text: str, root: bool) -> Instruction:
     literal = operation[1] in ("constant", "parameter")
     shapes = read_shapes(text[:end])
     return Instruction(name, operation[1], shapes, () if literal else tuple(operands), inside, text[close:], root)
+
+
+def _match(pattern: re.Pattern[str], text: str, at: int = 0) -> re.Match[str]:
+    """The match that begins there; a ValueError where there is none."""
+    found = pattern.match(text, at)
+    if found is None:
+        raise ValueError(f"no instruction of a compiled program: {text[at : at + 80]}")
+    return found
 
 
 def _closing(text: str, start: int) -> int:

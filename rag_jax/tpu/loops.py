@@ -92,7 +92,7 @@ def _value(computation: Computation, name: str, outside: list[Value | None] | No
     if instruction.operation == "parameter" and outside is not None:
         return outside[int(instruction.inside)]
     if instruction.operation == "get-tuple-element":
-        return "state", int(instruction.attribute(r"index=(\d+)"))
+        return "state", int(instruction.needed(r"index=(\d+)"))
     return None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import Counter
+from collections import defaultdict
 
 from rag_jax.tpu.chips import Chip
 from rag_jax.tpu.flops import flops_of
@@ -94,7 +94,7 @@ class Cost:
     @property
     def collective_bytes(self) -> dict[str, float]:
         """Bytes of all runs by kind of exchange."""
-        total: Counter[str] = Counter()
+        total: defaultdict[str, float] = defaultdict(float)
         for collective in self.collectives:
             total[collective.operation] += collective.times * collective.bytes
         return dict(total)

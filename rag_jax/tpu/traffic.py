@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from rag_jax.tpu.hlo import HBM, Computation, Instruction, Program, Shape
 
-FREE = ("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all", "partition-id", "replica-id")
-FREE += ("opt-barrier", "add-dependency", "domain")
+FREE = (
+    *("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all", "partition-id", "replica-id"),
+    *("opt-barrier", "add-dependency", "domain"),
+)
 FREE_CALLS = ("ConcatBitcast", "AllocateBuffer", "AssumeGatherIndicesInBound", "Sharding")  # names for what lies there
 READ_IN_PART = ("dynamic-slice", "slice", "gather")
 WRITTEN_IN_PART = ("dynamic-update-slice", "scatter")

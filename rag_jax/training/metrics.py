@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any, cast
 
 import jax
 import numpy as np
@@ -51,7 +51,7 @@ class MetricsWriter:
         name: str = "metrics.jsonl",
         tensorboard: bool = False,
     ):
-        self._file: io.TextIOBase | None = None
+        self._file: IO[str] | None = None
         self._events = None
         if jax.process_index() != 0:
             return
@@ -143,7 +143,7 @@ class Progress:
         self.questions_per_second = 0.0
         self._steps, self._batch_size, self._done = steps, batch_size, start
         self._time = time.monotonic()
-        self._console = Console(file=file)
+        self._console = Console(file=cast("IO[str] | None", file))  # as rich calls it
         self._bar: RichProgress | None = None
         self._quiet = jax.process_index() != 0
         if self._console.is_terminal and not self._quiet:

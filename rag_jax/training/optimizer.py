@@ -98,12 +98,13 @@ def make_rules(
 
 def _deciding_rules(params: Any, rules: Sequence[Rule]) -> dict[tuple[str, ...], int]:
     """Path -> the number of the first rule that matches it."""
-    found = {}
+    found: dict[tuple[str, ...], int] = {}
     for path in traverse_util.flatten_dict(params):
         name = "/".join(path)
-        found[path] = next((number for number, rule in enumerate(rules) if rule.matches(name)), None)
-        if found[path] is None:
+        decides = next((number for number, rule in enumerate(rules) if rule.matches(name)), None)
+        if decides is None:
             raise ValueError(f"no rule matches parameter {name!r}; end the table with a rule for '.*'")
+        found[path] = decides
     return found
 
 
@@ -149,10 +150,10 @@ def scale_by_rules(rules: Sequence[Rule]) -> optax.GradientTransformation:
 
     def update(updates: Any, state: optax.ScaleByScheduleState, params: Any = None) -> tuple[Any, Any]:
         del params
-        rates = [rule.schedule and rule.schedule(state.count) for rule in rules]
+        rates = {n: rule.schedule(state.count) for n, rule in enumerate(rules) if rule.schedule is not None}
         deciding = _deciding_rules(updates, rules)
         flat = traverse_util.flatten_dict(updates)
-        frozen = ["/".join(path) for path in flat if rates[deciding[path]] is None]
+        frozen = ["/".join(path) for path in flat if deciding[path] not in rates]
         if frozen:
             raise ValueError(f"updates for frozen parameters: {', '.join(frozen[:3])}; give the trainable part only")
         scaled = {path: jnp.asarray(-rates[deciding[path]], leaf.dtype) * leaf for path, leaf in flat.items()}

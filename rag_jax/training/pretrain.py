@@ -91,7 +91,8 @@ def reader_batches(
                 rows, pools[width] = pool[: stage.batch_size], pool[stage.batch_size :]
                 columns = (np.stack(column) for column in zip(*rows, strict=True))
                 shapes = ((QUESTION_WIDTH, pad), (width - SPECIALS, pad), (TARGET_WIDTH, end_pad))
-                yield (width, *(widen(c, *shape) for c, shape in zip(columns, shapes, strict=True)))
+                asks, reads, says = (widen(c, *shape) for c, shape in zip(columns, shapes, strict=True))
+                yield width, asks, reads, says
 
 
 def widen(rows: Int[np.ndarray, "N L"], width: int, pad_id: int) -> Int[np.ndarray, "N M"]:

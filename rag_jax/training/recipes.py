@@ -8,21 +8,25 @@ import pathlib
 import re
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from rag_jax.config import Config, finalise, to_json, update
 from rag_jax.experiment import Parts
-from rag_jax.models.presets import BART_PRESETS, TINY_VOCAB
-from rag_jax.models.weights import save_params
+from rag_jax.index import fingerprint, save_vectors
+from rag_jax.models.presets import BART_PRESETS, BERT_PRESETS, TINY_VOCAB
+from rag_jax.models.weights import load_params, save_params
 from rag_jax.rag.model import architecture, init_towers, save_weights
+from rag_jax.rag.retrieve import embed_passages
 from rag_jax.sharding import start
 from rag_jax.text.datasets import load_collection
+from rag_jax.text.table import PassageTable
 from rag_jax.text.tokens import Tokenizers, load_tokenizer
-from rag_jax.text.world_facts import SECTIONS
+from rag_jax.text.world_facts import SECTIONS, world_passages
 from rag_jax.training.dpr import train_towers
-from rag_jax.training.loop import train
+from rag_jax.training.loop import Validate, train
 from rag_jax.training.metrics import MetricsWriter
 from rag_jax.training.pretrain import ReaderStage, make_tokenizer, train_reader
 from rag_jax.training.steps import NonFiniteLoss
@@ -32,20 +36,24 @@ FAILED = 1  # exit code of a run that ended with a message
 TOWER_PASSAGE = 112  # tokens of a passage in the towers' pretraining; longer ones are cut
 
 
-def run_recipe(config: Config, workdir: str | os.PathLike[str], profile: str = "") -> int:
+def run_recipe(
+    config: Config, workdir: str | os.PathLike[str], profile: str = "", validate: Validate | None = None
+) -> int:
     """Runs the configuration's recipe; what a user can mend ends in one message on standard error.
 
     Args:
       config: final.
       workdir: the run's own directory.
       profile: steps to trace, as in '10-13'; '' = none.
+      validate: see `train`; the other recipes answer no questions.
 
     Returns:
       The exit code: 0; 1 after a message; `STOPPED` of a run that was asked to stop and can go on.
     """
     try:
         start()
-        RECIPES[config.recipe](config, workdir, traced=_steps(profile))
+        more = {"validate": validate} if config.recipe == "rag" else {}
+        RECIPES[config.recipe](config, workdir, traced=_steps(profile), **more)
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return STOPPED
@@ -134,7 +142,23 @@ def world_pretrain(config: Config, workdir: str | os.PathLike[str], traced: rang
         # No variant: the towers and the reader were trained apart, so both start from them.
         arch = architecture("tiny", "tiny", "tiny")
         save_weights(workdir / "weights", params, arch, tokenizers, variant=None, dtype="float16")
+        keep_vectors(workdir / "weights", tokenizers, d.edition)
         log({"seconds": round(time.monotonic() - started)})
+
+
+def keep_vectors(weights: pathlib.Path, tokenizers: Tokenizers, edition: str) -> None:
+    """Puts the vectors of an edition of World Facts beside the weights, as whoever loads these would make them.
+
+    Args:
+      weights: the directory, with the sizes of 'tiny'.
+      tokenizers: theirs.
+      edition: of World Facts.
+    """
+    encoder = load_params(weights / "passage_encoder.safetensors")  # rounded as it is stored
+    table = PassageTable.from_passages(item.passage for item in world_passages(edition))
+    vectors = embed_passages(BERT_PRESETS["tiny"], encoder, tokenizers, table)
+    made = {"passages": table.fingerprint, "encoder": fingerprint(encoder)}
+    save_vectors(weights / f"world_facts_{edition}.safetensors", vectors, **made)
 
 
 def _towers_config(config: Config) -> Config:
@@ -159,4 +183,4 @@ def _towers_config(config: Config) -> Config:
     return finalise(update(Config(recipe="dpr"), values))
 
 
-RECIPES = {"rag": train, "dpr": train_towers, "world_pretrain": world_pretrain}
+RECIPES: dict[str, Callable[..., Any]] = {"rag": train, "dpr": train_towers, "world_pretrain": world_pretrain}

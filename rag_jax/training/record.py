@@ -62,7 +62,7 @@ def write_record(workdir: str | os.PathLike[str], step: int, index: Index | Base
     """
     if jax.process_index() != 0:
         return
-    searched = isinstance(index, Index)  # and no baseline, which nothing was built for
+    manifest = index.manifest if isinstance(index, Index) else None  # for a baseline nothing was built
     path = pathlib.Path(workdir) / "record.json"
     starts = json.loads(path.read_text("utf-8")) if path.exists() else []
     starts.append(
@@ -72,7 +72,7 @@ def write_record(workdir: str | os.PathLike[str], step: int, index: Index | Base
             "revision": revision(),
             "devices": {"kind": jax.devices()[0].device_kind, "count": jax.device_count()},
             "processes": jax.process_count(),
-            "index": {name: getattr(index.manifest, name) for name in _OF_THE_INDEX} if searched else None,
+            "index": {name: getattr(manifest, name) for name in _OF_THE_INDEX} if manifest else None,
         }
     )
     write_json(path, starts)

@@ -23,9 +23,9 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 _seconds_compiling: list[float] = []  # of this process, one for each program
 
 
-def _note_compile(event: str, seconds: float, **details: Any) -> None:
+def _note_compile(event: str, duration_secs: float, **details: str | int) -> None:
     if event == _COMPILED:
-        _seconds_compiling.append(seconds)
+        _seconds_compiling.append(duration_secs)
 
 
 jax.monitoring.register_event_duration_secs_listener(_note_compile)
@@ -54,6 +54,13 @@ class Speed:
         begin, name = time.monotonic(), f"{what}_milliseconds"
         yield
         self._now[name] = self._now.get(name, 0.0) + 1e3 * (time.monotonic() - begin)
+
+    @contextlib.contextmanager
+    def aside(self, what: str) -> Iterator[None]:
+        """As `waiting`, for work that is no step's: what is compiled in it is not told by `compiled`."""
+        with self.waiting(what):
+            yield
+        self._known = len(_seconds_compiling)
 
     def padding(self, share: float | None) -> None:
         """Notes which share of a step's encoder tokens is padding, from 0 to 1; None where nobody knows."""

@@ -82,7 +82,8 @@ def make_train_step(
             with layout.rows_stay():
                 batch, rows = retrieve(resident, arch, layout.ready(encoder), batch)
         key = jax.random.fold_in(jax.random.key(seed), state.step) if dropout else None
-        settings = {"variant": variant, "width": width, "label_smoothing": label_smoothing, "devices": layout.parts}
+        settings: dict[str, Any] = {"variant": variant, "width": width, "label_smoothing": label_smoothing}
+        settings["devices"] = layout.parts
 
         def sums(trainable: Any, part: Batch, key: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
             with layout.rows_stay():
@@ -114,7 +115,8 @@ def updated(
     """The state after one update; inside a jitted step."""
     updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.trainable)
     trainable = optax.apply_updates(state.trainable, updates)
-    return layout.constrain(state.replace(step=state.step + 1, trainable=trainable, optimizer=optimizer_state))
+    new = TrainState(state.step + 1, trainable, optimizer_state, state.index_encoder)
+    return layout.constrain(new)
 
 
 Sums = Callable[[Any, Batch, Any], tuple[jax.Array, dict[str, jax.Array]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 import dataclasses
-import os
+import pathlib
 
 import numpy as np
 from jaxtyping import Int, Shaped
@@ -86,7 +86,7 @@ class DprExamples:
     pad_id: int
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], tokenizers: Tokenizers, kept_negatives: int) -> DprExamples:
+    def read(cls, path: str | pathlib.Path, tokenizers: Tokenizers, kept_negatives: int) -> DprExamples:
         """Reads a file; questions without a positive passage are left out, as DPR leaves them out.
 
         Args:

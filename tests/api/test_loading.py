@@ -9,11 +9,15 @@ import pytest
 
 from rag_jax import config as rag_config
 from rag_jax.api import cache_directory, load, loading
+from rag_jax.api.model import load_model
 from rag_jax.experiment import load_parts
-from rag_jax.index import IndexMismatch, build_index, fingerprint, open_index
+from rag_jax.index import IndexMismatch, build_index, fingerprint, load_vectors, open_index
 from rag_jax.models import hf
 from rag_jax.models.bart import Bart
 from rag_jax.models.bert import Bert, BertConfig
+from rag_jax.models.weights import SHIPPED
+from rag_jax.rag.retrieve import embed_passages
+from rag_jax.text.table import PassageTable
 from rag_jax.text.world_facts import world_passages
 from rag_jax.training.checkpoint import Checkpointer
 from rag_jax.training.loop import rules_and_optimizer
@@ -75,6 +79,18 @@ def test_the_model_that_ships_has_its_index_made_once_in_the_cache(few, tmp_path
     before = (made[0] / "manifest.json").stat().st_mtime_ns
     assert len(load(cache=tmp_path / "cache").index) == len(FEW)
     assert (made[0] / "manifest.json").stat().st_mtime_ns == before
+
+
+def test_the_vectors_that_ship_are_those_of_the_model_and_the_facts_that_ship():
+    model = load_model(SHIPPED / "world")
+    tower = model.parts.passage_encoder
+    table = PassageTable.from_passages(item.passage for item in world_passages("2020"))
+    made = {"passages": table.fingerprint, "encoder": fingerprint(tower)}
+    kept = load_vectors(SHIPPED / "world" / "world_facts_2020.safetensors", **made)
+    few = [item.passage for item in FEW]
+    again = embed_passages(model.parts.arch.passage_encoder, tower, model.parts.tokenizers, few, len(few))
+    rows = [table.row_of(passage.id) for passage in few]
+    np.testing.assert_allclose(kept[rows], again, rtol=1e-3, atol=1e-3 * np.abs(again).max())
 
 
 def test_the_cache_is_where_the_user_says(monkeypatch, tmp_path):

@@ -1,5 +1,7 @@
 """From questions to answers with their sources, on tiny networks and a real index of four passages."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,6 @@ import pytest
 from hypothesis import given
 
 from rag_jax.index import build_index
-from rag_jax.models.bart import BartConfig
 from rag_jax.models.bert import BertConfig
 from rag_jax.rag import answer as answering
 from rag_jax.rag.answer import answer
@@ -16,6 +17,7 @@ from rag_jax.rag.retrieve import ClosedBook, Retriever, embed_passages, encode
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.text.tokens import Tokenizers, train_tokenizer
 from rag_jax.types import NO_DOCUMENT, Passage
+from tests.small_models import ONE_LAYER_BART
 from tests.wild_text import texts
 
 PASSAGES = [
@@ -46,18 +48,7 @@ class Small:
             pad_id=1,
             init_std=0.25,
         )
-        generator = BartConfig(
-            vocab_size=290,
-            width=16,
-            encoder_layers=1,
-            decoder_layers=1,
-            encoder_heads=2,
-            decoder_heads=2,
-            encoder_hidden=16,
-            decoder_hidden=16,
-            max_positions=96,
-            init_std=0.5,
-        )
+        generator = dataclasses.replace(ONE_LAYER_BART, vocab_size=290, vocab_multiple=1, max_positions=96)
         self.arch = Architecture(tower, tower, generator)
         made = jax.jit(lambda key: init_params(self.arch, key))(jax.random.key(0))
         self.params = {part: made[part] for part in ("question_encoder", "generator")}

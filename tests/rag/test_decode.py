@@ -10,7 +10,7 @@ from rag_jax.rag import marginal
 from rag_jax.rag.decode import decode_sequence, decode_token
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.score import answer_token_logprobs
-from tests.small_models import SMALL_BART
+from tests.small_models import SMALL_BART, small_bart_params
 
 CONFIG = SMALL_BART
 PAD, EOS = CONFIG.pad_id, CONFIG.eos_id
@@ -45,11 +45,7 @@ def rescored(params, source, source_mask, targets):
 
 @pytest.fixture(scope="module")
 def params():
-    ids, real = jnp.ones((1, 4), jnp.int32), jnp.ones((1, 4), bool)
-    made = jax.jit(Bart(CONFIG).init)(jax.random.key(3), ids, real, ids)["params"]
-    # Some answers must end early and some not at all, and no token may rule.
-    bias = jax.random.normal(jax.random.key(4), (CONFIG.table_rows,)) * 3
-    return made | {"final_logits_bias": bias.at[EOS].set(4.0)}
+    return small_bart_params()
 
 
 @pytest.fixture(scope="module")

@@ -8,30 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rag_jax.models.bart import BartConfig
 from rag_jax.models.bert import Bert, BertConfig
 from rag_jax.rag import marginal
 from rag_jax.rag.loss import LOGLIK, batch_prior, batch_source, rag_loss
 from rag_jax.rag.model import Architecture, init_params
 from rag_jax.rag.score import answer_token_logprobs
 from rag_jax.types import Batch
+from tests.small_models import ONE_LAYER_BART
 
 TOWER = BertConfig(
     vocab_size=23, width=16, layers=1, heads=2, hidden=16, max_positions=8, token_types=1, pad_id=1, init_std=0.25
 )
-GENERATOR = BartConfig(
-    vocab_size=23,
-    vocab_multiple=8,
-    width=16,
-    encoder_layers=1,
-    decoder_layers=1,
-    encoder_heads=2,
-    decoder_heads=2,
-    encoder_hidden=16,
-    decoder_hidden=16,
-    max_positions=16,
-    init_std=0.4,
-)
+GENERATOR = dataclasses.replace(ONE_LAYER_BART, vocab_size=23, init_std=0.4)
 ARCH = Architecture(TOWER, TOWER, GENERATOR)
 WIDTH, PAD = 14, 1
 every = pytest.mark.parametrize("variant", ["sequence", "token", "fid"])

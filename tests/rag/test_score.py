@@ -1,5 +1,6 @@
 """Scores of passages and answers: where gradients go, smoothing, and a generator whose answers sum to 1."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -10,23 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rag_jax.models.bart import Bart, BartConfig
+from rag_jax.models.bart import Bart
 from rag_jax.rag import marginal, score
 from rag_jax.rag.score import answer_token_logprobs, gold_logprobs, passage_scores
+from tests.small_models import ONE_LAYER_BART
 
-CONFIG = BartConfig(
-    vocab_size=7,
-    vocab_multiple=8,
-    width=16,
-    encoder_layers=1,
-    decoder_layers=1,
-    encoder_heads=2,
-    decoder_heads=2,
-    encoder_hidden=16,
-    decoder_hidden=16,
-    max_positions=8,
-    init_std=0.5,
-)
+CONFIG = dataclasses.replace(ONE_LAYER_BART, vocab_size=7, max_positions=8)
 SOURCE = jnp.asarray([[[0, 5, 6, 2, 3, 2], [0, 5, 6, 2, 4, 2], [0, 5, 6, 2, 2, 1]]], jnp.int32)
 
 

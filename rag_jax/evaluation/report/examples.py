@@ -174,9 +174,10 @@ def _answered(question: Question, answer: Answer, passages: _Passages) -> list[A
 
 def _split(shares: Sequence[float | None], total: int) -> list[Any]:
     """Whole parts of the shown ones, and of all others together where there are any; None where they are not known."""
-    shown, others = list(shares[:SHOWN]), shares[SHOWN:]
-    if None in shares:
-        return [None] * (len(shown) + bool(others))
+    known = [share for share in shares if share is not None]
+    if len(known) < len(shares):
+        return [None] * min(len(shares), SHOWN + 1)
+    shown, others = known[:SHOWN], known[SHOWN:]
     return whole_parts([*shown, sum(others)] if others else shown, total) if shown else []
 
 

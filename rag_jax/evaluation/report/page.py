@@ -72,8 +72,7 @@ class Page:
 def render(page: Page) -> str:
     """The page as HTML, complete in itself."""
     templates = _templates()
-    source = functools.partial(templates.loader.get_source, templates)
-    style, script = (source(name)[0].strip() for name in ("page.css", "examples.js"))
+    style, script = (_LOADER.get_source(templates, name)[0].strip() for name in ("page.css", "examples.js"))
     digest = base64.b64encode(hashlib.sha256(f"\n{script}\n".encode()).digest()).decode()
     return templates.get_template("page.html").render(
         page=page,
@@ -97,10 +96,13 @@ def share(value: float | int | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
 
 
+_LOADER = jinja2.PackageLoader("rag_jax.evaluation.report")
+
+
 @functools.cache
 def _templates() -> jinja2.Environment:
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("rag_jax.evaluation.report"),
+        loader=_LOADER,
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -97,7 +97,8 @@ def read_pages(stream: Readable, name: str) -> Iterator[Page]:
     Raises:
       ReadError: as `read_articles`.
     """
-    source = bz2.BZ2File(stream) if name.endswith(".bz2") else stream
+    # BZ2File's declared files can seek too, which reading forwards never does.
+    source = bz2.BZ2File(stream) if name.endswith(".bz2") else stream  # type: ignore[call-overload]
     # read1 gives what is there, so that the pages before a break in the archive still come out.
     read = getattr(source, "read1", source.read)
     pages = _Pages()
@@ -129,9 +130,12 @@ class _Pages:
 
     def __init__(self) -> None:
         self.last = ""  # the last whole page, for messages
-        self._path, self._open, self._length = "", None, 0  # of the open field
+        self._path = ""
+        self._open: list[str] | None = None  # the open field's text, and how long it is
+        self._length = 0
         self._fields: dict[str, list[str]] = {}
-        self._redirect, self._done, self._seen = False, [], SeenIds()
+        self._redirect, self._seen = False, SeenIds()
+        self._done: list[Page] = []
         self._hidden = dict.fromkeys(HIDDEN_NAMESPACES)
         self._names_hidden = False
         # A dump is UTF-8, and any other encoding that a file declares would be looked up among all of Python's codecs.

@@ -29,7 +29,8 @@ def plain_text(markdown: str) -> tuple[str, str]:
     """
     markdown = _FRONT_MATTER.sub("", markdown.replace("\r\n", "\n"))
     parser = MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable(["table", "strikethrough"])
-    title, lines = "", []
+    title = ""
+    lines: list[str] = []
     in_heading = False
     for token in parser.parse(markdown):
         in_heading = token.type == "heading_open" or (in_heading and token.type != "heading_close")

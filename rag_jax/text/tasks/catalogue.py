@@ -104,8 +104,8 @@ def task_passages(name: str, paths: Sequence[str | pathlib.Path]) -> list[Passag
     """
     read = TASKS[name].passages
     found: dict[str, Passage] = {}
-    for path in map(pathlib.Path, paths if read else ()):
-        if not prepared.is_prepared(path):  # what TFDS prepared holds the questions alone
+    for path in map(pathlib.Path, paths):
+        if read is not None and not prepared.is_prepared(path):  # what TFDS prepared holds the questions alone
             found |= {passage.id: passage for _, passage in read(existing(path))}
     return list(found.values())
 

@@ -20,7 +20,7 @@ COLUMNS = ("id", "kind", "question", "regex")
 FLAGS = re.IGNORECASE | re.MULTILINE
 
 
-def questions(path: pathlib.Path) -> Iterator[tuple[int, Question]]:
+def questions(path: pathlib.Path) -> Iterator[tuple[int | None, Question]]:
     """(line, question) of the four columns, tab-separated and not quoted; the answer is the regex."""
     for number, line in enumerate(lines(path), start=1):
         if not line.strip():
@@ -37,7 +37,7 @@ def questions(path: pathlib.Path) -> Iterator[tuple[int, Question]]:
         yield number, Question(id_, text, (regex,))
 
 
-def checked(path: pathlib.Path, rows: Iterator[tuple[int, Question]]) -> Iterator[tuple[int, Question]]:
+def checked(path: pathlib.Path, rows: Iterator[tuple[int | None, Question]]) -> Iterator[tuple[int | None, Question]]:
     """Rows whose answers are regexes, each of which is one."""
     for line, question in rows:
         for answer in question.answers:

@@ -19,7 +19,7 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}
 _ESCAPED = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
 
 
-def csv_questions(path: pathlib.Path) -> Iterator[tuple[int, Question]]:
+def csv_questions(path: pathlib.Path) -> Iterator[tuple[int | None, Question]]:
     """(line, question) of `nq-test.qa.csv` and its like: question and answers, tab-separated, without a header.
 
     The answers are written as Python writes a list of strings. They are parsed, never evaluated.
@@ -44,7 +44,8 @@ def python_strings(text: str) -> tuple[str, ...] | None:
     inner = text.strip()
     if not (inner.startswith("[") and inner.endswith("]")):
         return None
-    found, at, end = [], 1, len(inner) - 1
+    found: list[str] = []
+    at, end = 1, len(inner) - 1
     while True:
         at += len(inner[at:end]) - len(inner[at:end].lstrip())
         if at == end:
@@ -77,7 +78,7 @@ def _unescaped(text: str) -> str | None:
     return "".join([*parts, text[at:]])
 
 
-def json_questions(path: pathlib.Path) -> Iterator[tuple[int, Question]]:
+def json_questions(path: pathlib.Path) -> Iterator[tuple[int | None, Question]]:
     """(line, question) of `biencoder-nq-train.json` and its like, with the ids of the passages known to answer it.
 
     Those are the `positive_ctxs` that have an id, as `passage_id` or `psg_id`. The file is not held in memory.

@@ -16,21 +16,21 @@ from rag_jax.types import Passage, Question
 LABELS = ("SUPPORTS", "REFUTES", "NOT ENOUGH INFO")
 
 
-def questions(path: pathlib.Path) -> Iterator[tuple[int, Question]]:
+def questions(path: pathlib.Path) -> Iterator[tuple[int | None, Question]]:
     """(line, claim) of `train.jsonl` and its like, each with its label, where the file tells it, as its answer."""
     for record in json_lines(path):
         answers = (_label(record, "label"),) if "label" in record.fields else ()
         yield record.line, Question(record.id(), record.words("claim", "claim"), answers)
 
 
-def symmetric_questions(path: pathlib.Path) -> Iterator[tuple[int, Question]]:
+def symmetric_questions(path: pathlib.Path) -> Iterator[tuple[int | None, Question]]:
     """(line, claim) of `fever_symmetric_dev.jsonl` and its like; the positive passage is the pair's own evidence."""
     for record in json_lines(path):
         label = _label(record, "label" if "label" in record.fields else "gold_label")
         yield record.line, Question(record.id(), record.words("claim", "claim"), (label,), (_evidence(record).id,))
 
 
-def symmetric_passages(path: pathlib.Path) -> Iterator[tuple[int, Passage]]:
+def symmetric_passages(path: pathlib.Path) -> Iterator[tuple[int | None, Passage]]:
     """(line, sentence of evidence), each once. It has no id of its own: its passage's is made from its text."""
     seen = set()
     for record in json_lines(path):

@@ -23,7 +23,7 @@ def folder_questions(path: pathlib.Path) -> Iterator[tuple[None, Question]]:
         yield None, _pair(file.stem, json_object(file))
 
 
-def array_questions(path: pathlib.Path) -> Iterator[tuple[int, Question]]:
+def array_questions(path: pathlib.Path) -> Iterator[tuple[int | None, Question]]:
     """(line, pair) of one array; it has no ids, so a pair's is its number, from 0."""
     for number, record in enumerate(json_array(path)):
         yield record.line, _pair(str(number), record)

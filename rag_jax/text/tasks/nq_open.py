@@ -12,7 +12,7 @@ from rag_jax.text.records import json_lines
 from rag_jax.types import Question
 
 
-def questions(path: pathlib.Path) -> Iterator[tuple[int, Question]]:
+def questions(path: pathlib.Path) -> Iterator[tuple[int | None, Question]]:
     """(line, question) of `NQ-open.dev.jsonl` and its like; `answer` is a list of strings."""
     for number, record in enumerate(json_lines(path)):
         yield record.line, Question(str(number), record.words("question"), record.texts("answer"))

@@ -79,7 +79,8 @@ def _group(regex: str, at: int) -> tuple[list[str], int]:
 def _set(regex: str, at: int) -> tuple[list[str], int]:
     """The characters of a set one by one, of a range the first; of a set that excludes some a space."""
     excludes = regex[at] == "^"
-    at, found = at + excludes, []
+    at += excludes
+    found: list[str] = []
     while at < len(regex) and (regex[at] != "]" or not found):  # a bracket that comes first is a character
         texts, at = _escaped(regex, at + 1) if regex[at] == "\\" else ([regex[at]], at + 1)
         found += texts

@@ -20,7 +20,7 @@ _ANSWERS = re.compile(rf"\(list(?: {_ANSWER})*\)")
 _ESCAPE = re.compile(r"\\(.)")
 
 
-def questions(path: pathlib.Path) -> Iterator[tuple[int, Question]]:
+def questions(path: pathlib.Path) -> Iterator[tuple[int | None, Question]]:
     """(line, question) of any form."""
     for number, record in enumerate(json_array(path)):
         if "positive_ctxs" in record.fields:

@@ -81,8 +81,8 @@ class WorldFacts(tfds.core.GeneratorBasedBuilder):
             for key, entry in enumerate(world_passages(edition)):
                 yield key, {**dataclasses.asdict(entry.passage), "country": entry.country, "relations": entry.relations}
         else:
-            for key, entry in enumerate(world_questions(edition, split)):
-                yield key, {**dataclasses.asdict(entry.question), "country": entry.country, "relation": entry.relation}
+            for key, asked in enumerate(world_questions(edition, split)):
+                yield key, {**dataclasses.asdict(asked.question), "country": asked.country, "relation": asked.relation}
 
 
 def load(config: str, data_dir: str | os.PathLike[str]) -> Mapping[str, Sequence[dict[str, Any]]]:

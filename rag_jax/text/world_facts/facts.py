@@ -6,6 +6,7 @@ import csv
 import functools
 import hashlib
 import importlib.resources
+import io
 import re
 from typing import Literal, NamedTuple
 
@@ -52,7 +53,7 @@ def load_facts(edition: str) -> tuple[Fact, ...]:
     """All facts of an edition ("2016" or "2020"), in the table's order: by country, then by relation."""
     check_edition(edition)
     table = importlib.resources.files(__package__) / "data" / f"{edition}.tsv"
-    with table.open(encoding="utf-8", newline="") as lines:
+    with table.open("rb") as raw, io.TextIOWrapper(raw, "utf-8", newline="") as lines:
         rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
         next(rows)  # the header
         return tuple(Fact(*row) for row in rows)

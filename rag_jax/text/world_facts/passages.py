@@ -44,9 +44,9 @@ def by_section(facts: Iterable[Fact]) -> dict[str, list[Fact]]:
         groups[rel.RELATIONS[fact.relation].section].append(fact)
     groups = {section: group for section, group in groups.items() if group}
     while len(groups) > 1 and (lone := next((s for s, group in groups.items() if len(group) == 1), None)):
-        fact = groups.pop(lone)
+        joining = groups.pop(lone)
         partner = min(groups, key=lambda section: len(groups[section]))
-        groups[f"{partner} and {lone}"] = groups.pop(partner) + fact
+        groups[f"{partner} and {lone}"] = groups.pop(partner) + joining
     return groups
 
 
