@@ -118,7 +118,11 @@ class Baseline:
         return np.zeros((len(self.passages), 0), np.float32)
 
     def search(self, queries: Float[np.ndarray, "B D"], k: int) -> Int32[np.ndarray, "B k"]:
-        """Refused with a ValueError, as by every index that searches texts."""
+        """Refused, as by every index that searches texts.
+
+        Raises:
+          ValueError: always.
+        """
         raise ValueError("a baseline searches texts: call search_texts")
 
     def search_texts(self, texts: Sequence[str], k: int) -> Found:

@@ -67,7 +67,9 @@ def take_rows(x: Shaped[Array, "R *axes"], rows: Int[Array, "Parts n"]) -> Shape
     return jax.vmap(lambda part, at: part[at])(apart, rows).reshape(-1, *x.shape[1:])
 
 
-def write_rows(x: Shaped[Array, "R *axes"], new: Shaped[Array, "S *axes"], rows: Int[Array, "Parts n"]) -> Array:
+def write_rows(
+    x: Shaped[Array, "R *axes"], new: Shaped[Array, "S *axes"], rows: Int[Array, "Parts n"]
+) -> Shaped[Array, "R *axes"]:
     """The array with the chosen rows, all different, replaced."""
     apart = x.reshape(len(rows), -1, *x.shape[1:])
     cut = new.reshape(*rows.shape, *x.shape[1:]).astype(x.dtype)
@@ -77,7 +79,7 @@ def write_rows(x: Shaped[Array, "R *axes"], new: Shaped[Array, "S *axes"], rows:
 
 def write_slots(
     cache: Shaped[Array, "R G L w"], new: Shaped[Array, "S G W w"], rows: Int[Array, "Parts n"], start: Int[Array, "S"]
-) -> Array:
+) -> Shaped[Array, "R G L w"]:
     """The cache with W slots of each chosen row replaced, from `start` on: windows, written in place inside a loop."""
     apart = cache.reshape(len(rows), -1, *cache.shape[1:])
     cut = new.reshape(*rows.shape, *new.shape[1:]).astype(cache.dtype)

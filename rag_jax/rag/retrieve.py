@@ -324,7 +324,10 @@ class ClosedBook:
         texts: Sequence[str],
         vectors: jax.Array | None = None,
     ) -> Hits:
-        """Row 0 for every question: the empty passage, whose prior is 1 whatever its score."""
+        """Row 0 for every question: the empty passage, whose prior is 1 whatever its score.
+
+        Nothing of what a `Retriever` looks at is read, `vectors` [B,D] neither.
+        """
         return Hits(np.zeros((len(questions), 1), np.int32), np.zeros((len(questions), 1), np.float32))
 
     def batch(
