@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
+from rag_jax.evaluation.validation import validation_figures
 from rag_jax.flags import define_flag, define_sweep, from_flag, parse_flags, sweep_commands, sweep_from_flags
 from rag_jax.training.recipes import run_recipe
 from rag_jax.training.sweep import run_sweep
@@ -22,11 +23,11 @@ def main(argv: Sequence[str]) -> int:
     """Flags to configurations to recipes."""
     runs = sweep_from_flags()
     if not runs:
-        return run_recipe(from_flag(_CONFIG), flags.FLAGS.workdir, _PROFILE.value)
+        return run_recipe(from_flag(_CONFIG), flags.FLAGS.workdir, _PROFILE.value, validation_figures)
     if flags.FLAGS.sweep_print:
         print("\n".join(sweep_commands(runs)))
         return 0
-    return run_sweep(runs, _PROFILE.value)
+    return run_sweep(runs, _PROFILE.value, validation_figures)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""What thorough decoding's rescoring computes: every candidate, then shared prefixes, then exact pruning.
+"""What thorough decoding's rescoring computes: everything, then no prefix twice and none that is known, then less.
 
     python -m benchmarks.rescoring               the World Facts model and random weights of its sizes, ~10 minutes
     python -m benchmarks.rescoring --quick       16 questions and one round, ~4 minutes
 
-The three counts are prefixes computed under every passage, a question: one for each token of each of the K x beams
-candidates (`whole`), each prefix once (`shared`), and those that can still matter (`pruned`). Answers and their
-probabilities must be the same with and without pruning. Seconds are medians of whole decoding calls in alternation.
+The three counts are pairs of a prefix and a passage, a question: one for each token of each of the K x beams candidates
+under each passage (`whole`); each prefix once, and none under a passage whose own search has computed it (`lacking`);
+and those of them that can still matter (`pruned`). Answers and their probabilities must be the same with and without
+pruning. Seconds are medians of whole decoding calls in alternation.
 """
 
 from __future__ import annotations
@@ -71,18 +72,18 @@ def measure(name: str, passages: int, changes: dict[str, Any], count: int, round
             begin = time.perf_counter()
             results[prune] = jax.device_get([run(batch=batch, prune=prune) for batch in batches])
             seconds[prune].append(time.perf_counter() - begin)
-    for shared, pruned in zip(results[False], results[True], strict=True):
-        np.testing.assert_array_equal(shared.tokens, pruned.tokens)
-        np.testing.assert_allclose(shared.logprob, pruned.logprob, atol=1e-4)
+    for all_, some in zip(results[False], results[True], strict=True):
+        np.testing.assert_array_equal(all_.tokens, some.tokens)
+        np.testing.assert_allclose(all_.logprob, some.logprob, atol=1e-4)
     counts = {prune: np.concatenate([decoded.computed for decoded in found]) for prune, found in results.items()}
-    whole = passages * BEAMS * options.max_new_tokens
-    shared, pruned = float(counts[False].mean()), float(counts[True].mean())
+    whole = passages * passages * BEAMS * options.max_new_tokens
+    lacking, pruned = float(counts[False].mean()), float(counts[True].mean())
     case = f"rescoring {name} k={passages} beams={BEAMS}"
-    show(case=case, metric="prefixes a question: whole", value=whole, questions=count)
-    show(case=case, metric="prefixes a question: shared", value=shared, ratio=shared / whole)
-    show(case=case, metric="prefixes a question: pruned", value=pruned, ratio=pruned / whole)
+    show(case=case, metric="prefixes under passages, a question: whole", value=whole, questions=count)
+    show(case=case, metric="prefixes under passages, a question: lacking", value=lacking, ratio=lacking / whole)
+    show(case=case, metric="prefixes under passages, a question: pruned", value=pruned, ratio=pruned / whole)
     times = {prune: statistics.median(taken[1:]) for prune, taken in seconds.items()}
-    metric = "seconds of decoding, pruned over shared"
+    metric = "seconds of decoding, pruned over all that is lacking"
     show(case=case, metric=metric, ours=times[True], before=times[False], ratio=times[True] / times[False])
 
 

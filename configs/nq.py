@@ -35,7 +35,7 @@ A slice of several hosts runs the same on each of them, over files that all see:
       --config.data.questions_path=/mnt/shared/nq-train.qa.csv
       --config.data.eval_questions_path=/mnt/shared/nq-test.qa.csv"
 
-Queued resources, GKE, xpk and other machines: the README's "Many chips". The index lies in the chips' memory and is
+Queued resources, GKE, xpk and other machines: docs/how-to/tpu-pod.md. The index lies in the chips' memory and is
 searched inside the step; where they are too few for it take `index.backend=scann,index.in_step=false`.
 """
 

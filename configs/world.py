@@ -22,7 +22,7 @@ Sweeps, a run for each line of a list in SWEEPS below; `paper` is the table of t
     python eval.py --workdir=runs/sweep --ks=1,2,5,10,20
     rag-jax compare runs/sweep
 
-Queued resources, GKE, xpk and other machines: the README's "Many chips".
+Queued resources, GKE, xpk and other machines: docs/how-to/tpu-pod.md.
 """
 
 from rag_jax.config import Config, parse_arg, update

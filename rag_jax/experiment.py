@@ -121,6 +121,7 @@ def load_parts(config: Config, collection: Collection | None = None) -> Parts:
             passages_path=d.passages_path,
             questions_path=d.questions_path,
             eval_questions_path=d.eval_questions_path,
+            validation_questions_path=d.validation_questions_path,
             labels=d.labels,
         )
     trained = towers_alone or config.index.refresh_every

@@ -16,8 +16,8 @@ def export(
 ) -> None:
     """Writes a run's newest checkpoint as weights, for `config.model.init_from` and `rag-jax convert`.
 
-    The passage encoder goes with them: the one that the run began with or, where it was trained, its own. The data that
-    the run was trained on need not be there.
+    The passage encoder goes with them: the one that the run began with or, where it was trained, its own. A run with
+    eval.checkpoint=best gives its best one. The data that it was trained on need not be there.
 
     Example:
       rag-jax export runs/nq nq-weights

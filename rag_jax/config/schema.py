@@ -52,8 +52,18 @@ class DataConfig(Group):
     """What to train on and how long texts may be, in tokens. Empty paths mean the data that `dataset` comes with.
 
     Attributes:
-      dataset: 'world_facts'; 'files', which are the three paths; or a set of the paper's from its authors' files:
+      dataset: 'world_facts'; 'files', which are the paths below; or a set of the paper's from its authors' files:
         natural_questions, trivia_qa, web_questions, curated_trec, ms_marco, jeopardy, fever, fever_symmetric.
+      edition: of World Facts, '2016' or '2020'.
+      passages_path: what passages are read from: passages, or documents that are cut into some.
+      questions_path: the questions to train on.
+      eval_questions_path: the questions to evaluate on.
+      validation_questions_path: for `train.validation_questions`; no question of evaluation belongs in it.
+      max_question_tokens: of a question, the question encoder's special tokens counted; a longer one is cut with a
+        warning.
+      max_passage_tokens: of a passage, its title and special tokens counted; the rest is cut.
+      max_source_tokens: of question and passage joined, as the generator reads them; the passage gives way.
+      max_target_tokens: of an answer with its end token.
       labels: the words that stand for the classes of a set that has some (of FEVER's: supports, refutes, not enough
         information), each one token of the generator. The answer is the likeliest of them, one token without an end
         token (the paper's section 3.4); claims of a class for which no word is left are not read.
@@ -68,6 +78,7 @@ class DataConfig(Group):
     passages_path: str = ""
     questions_path: str = ""
     eval_questions_path: str = ""
+    validation_questions_path: str = ""
     max_question_tokens: int = _within(32, 2)
     max_passage_tokens: int = _within(128, 3)
     max_source_tokens: int = _within(160, 2)
@@ -88,6 +99,7 @@ class ModelConfig(Group):
       init_from: 'world' = the weights that the package comes with; '' = random; else a directory of weights, as
         `rag-jax convert` makes them.
       force_variant: take weights that were trained as the other variant.
+      dropout: the rate in training, for every dropout that the networks have.
       dtype: compute dtype; parameters, document scores and log-probabilities are float32 always.
       remat: what the backward pass computes again instead of storing.
     """
@@ -132,7 +144,18 @@ class IndexConfig(Group):
 
 @dataclasses.dataclass
 class OptimizerConfig(Group):
-    """Adam with decoupled weight decay. `retriever_learning_rate`: None = the same; `clip_norm`: 0 = no clipping."""
+    """Adam with decoupled weight decay.
+
+    Attributes:
+      learning_rate: at its highest, after the warm-up.
+      retriever_learning_rate: of the question encoder; none = the same.
+      schedule: how it falls after the warm-up: 'linear' or 'cosine' to 0 at the last step, or not at all.
+      warmup_steps: in which it rises to that.
+      weight_decay: of the weights, never of biases and norms.
+      clip_norm: the largest norm of the whole gradient; 0 = any.
+      b1, b2: decay of the first and the second moment.
+      label_smoothing: the part of the loss that is the mean over the vocabulary, inside each passage's distribution.
+    """
 
     learning_rate: float = _within(3e-5, 0)
     retriever_learning_rate: OptionalFloat = dataclasses.field(default=None, metadata={"low": 0})
@@ -147,13 +170,21 @@ class OptimizerConfig(Group):
 
 @dataclasses.dataclass
 class TrainConfig(Group):
-    """The loop: `batch_size` in questions over all devices, everything else in steps.
+    """The loop.
 
     Attributes:
+      batch_size: questions of a step, over all devices.
       accumulate: parts that a batch is cut into, run one after the other for want of memory; the loss stays the
         batch's.
       retrieval_lag: 1 = the next batch's passages are searched for while this one trains, with the question encoder
         as it was before it; 0 = always as it is. Resumed elsewhere than at a checkpoint_every, other bits follow.
+      steps: how many.
+      log_every: steps between two lines of metrics.jsonl.
+      checkpoint_every: steps between two checkpoints; there is always one after the last step.
+      keep_checkpoints: how many of them stay, the newest.
+      validation_questions: how many validation questions are answered at every checkpoint, as evaluation would answer
+        them, but with the retriever of training; 0 = none. Their `eval.metrics` are in metrics.jsonl.
+      keep_best: how many of the checkpoints with the highest first one of these metrics stay too.
     """
 
     batch_size: int = _within(64, 1)
@@ -163,17 +194,27 @@ class TrainConfig(Group):
     log_every: int = _within(10, 1)
     checkpoint_every: int = _within(500, 1)
     keep_checkpoints: int = _within(2, 1)
+    validation_questions: int = _within(0, 0)
+    keep_best: int = _within(0, 0)
 
 
 @dataclasses.dataclass
 class EvalConfig(Group):
-    """Answering. `k`: None = as trained; `decoding` matters to variant 'sequence' only; `beams`: 1 = greedy.
+    """Answering.
 
     Attributes:
       retriever: another one than in training, see `Config`; '' = as trained.
+      k: passages for each question; none = as trained.
+      decoding: of RAG-Sequence: 'thorough' scores a candidate under every passage, 'fast' only under those whose beams
+        hold it (the paper's section 2.5).
+      beams: of the search; 1 = greedy.
+      batch_size: questions that are answered at a time, over all devices.
+      max_questions: at most so many, evenly spaced in the set; none = all.
       metrics: of the answers, by name: em and f1 (SQuAD's; em of regexes is the regex match), regex, bleu1, qbleu1
         (question generation), rouge_l, accuracy (labels) and distinct_trigrams. See evaluation/metrics.py. Retrieval is
         measured always.
+      split: of World Facts and of what TFDS prepared: 'train', 'validation' or 'test'.
+      checkpoint: which of a run answers, the newest or the best that `train.keep_best` kept.
     """
 
     retriever: str = _one_of("", *RETRIEVERS)
@@ -184,6 +225,7 @@ class EvalConfig(Group):
     max_questions: OptionalInt = dataclasses.field(default=None, metadata={"low": 1})
     metrics: Names = dataclasses.field(default=("em", "f1"), metadata={"choices": METRICS})
     split: str = "test"
+    checkpoint: str = _one_of("newest", "best")
 
 
 @dataclasses.dataclass
@@ -206,12 +248,15 @@ class ShardingConfig(Group):
 
 @dataclasses.dataclass
 class PretrainConfig(Group):
-    """Making the tiny model from nothing (recipe 'world_pretrain'): batches of each stage, see training/pretrain.py.
+    """Making the tiny model from nothing (recipe 'world_pretrain'), see training/pretrain.py.
 
     Attributes:
+      tower_steps: of both towers' contrastive training.
       tower_groups: questions in a batch of the towers, counted in eights.
-      one_fact_steps, three_fact_steps, whole_steps: the reader's stages, passages growing longer.
+      tower_learning_rate: at its highest.
+      one_fact_steps, three_fact_steps, whole_steps: of the reader's stages, passages growing longer.
       reader_batch_size: examples in a batch of the reader.
+      reader_learning_rate: at its highest.
     """
 
     tower_steps: int = _within(1500, 1)
@@ -256,6 +301,7 @@ class Config(Group):
       null_document: an empty passage beside the k that are found, for questions that none of them helps, and where its
         score comes from: an 'embedding' or an 'mlp', which read the question's vector, or a 'bias'.
       k: passages for each question.
+      seed: of random weights, the order of questions, dropout and the random retriever.
       freeze: parameter groups that are not trained, by name (question_encoder, generator, null_document) or as regexes
         of paths.
     """

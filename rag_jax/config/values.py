@@ -107,6 +107,7 @@ def _check(config: Config) -> None:
     if config.data.regex_answers and of_texts:
         what = f"{', '.join(of_texts)} of answers that are regexes (config.data.regex_answers) would mean nothing"
         raise ConfigError(f"config.eval.metrics: {what}; take some of {', '.join(OF_REGEXES)}")
+    _check_validation(config)
     _check_labels(config)
     size, parts = config.train.batch_size, config.train.accumulate
     if size % parts:
@@ -173,6 +174,16 @@ def _check_dpr(config: Config) -> None:
         raise ConfigError("config.dpr.hard_negatives: the batches of World Facts hold them already; set it to 0")
     if config.index.refresh_every:
         raise ConfigError("config.index.refresh_every: recipe dpr trains without an index; set it to 0")
+
+
+def _check_validation(config: Config) -> None:
+    t = config.train
+    if t.validation_questions and config.recipe != "rag":
+        raise ConfigError(f"config.train.validation_questions: recipe {config.recipe} answers none; set it to 0")
+    if t.keep_best and not t.validation_questions:
+        raise ConfigError("config.train.keep_best: the best are told by config.train.validation_questions, which is 0")
+    if config.eval.checkpoint == "best" and not t.keep_best:
+        raise ConfigError("config.eval.checkpoint: the best one is kept with config.train.keep_best, which is 0")
 
 
 def _check_labels(config: Config) -> None:

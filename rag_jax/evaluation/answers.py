@@ -50,6 +50,9 @@ def f1(prediction: str, answers: Sequence[str]) -> float:
     """The best overlap of words with any answer, from 0 to 1: harmonic mean of precision and recall, repeats counted.
 
     Where nothing is left of one side after normalisation, it is 1 if nothing is left of the other, else 0.
+
+    Raises:
+      ValueError: no answers.
     """
     _need_answers(answers)
     return max(_overlap(normalise(prediction).split(), normalise(answer).split()) for answer in answers)

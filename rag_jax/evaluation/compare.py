@@ -14,7 +14,16 @@ from rag_jax.config import FIELDS, LEAVES, Config, from_json, get
 from rag_jax.evaluation.over_k import headline
 from rag_jax.evaluation.run import find_runs
 
-NOT_TRAINING = ("eval", "train.log_every", "train.checkpoint_every", "train.keep_checkpoints", "index.directory")
+NOT_TRAINING = (
+    "eval",
+    "train.log_every",
+    "train.checkpoint_every",
+    "train.keep_checkpoints",
+    "train.validation_questions",
+    "train.keep_best",
+    "data.validation_questions_path",
+    "index.directory",
+)
 # Fields that follow from another, or mean nothing beside it, do not keep runs apart that differ in that one.
 FOLLOWS = {
     "retriever": ("index", "optimizer.retriever_learning_rate"),

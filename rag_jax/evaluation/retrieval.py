@@ -62,7 +62,10 @@ def answer_ranks(
 ) -> dict[str, int | None]:
     """Question id -> the rank, from 1, of the first passage with an answer in its text; None where no passage has one.
 
-    Arguments and errors are those of `answer_recall`.
+    Arguments are those of `answer_recall`.
+
+    Raises:
+      ValueError: ids that differ, or a question without reference answers.
     """
     ranks = {}
     for id_, question in match_ids(ranked, questions, "ranking").items():
@@ -91,7 +94,10 @@ def gold_recall(
 def gold_ranks(ranked_ids: Mapping[str, Sequence[str]], questions: Iterable[Question]) -> dict[str, int | None]:
     """Question id -> the rank, from 1, of the first of its positives; None where none was found.
 
-    Arguments and errors are those of `gold_recall`.
+    Arguments are those of `gold_recall`.
+
+    Raises:
+      ValueError: ids that differ, or a question without positives.
     """
     ranks = {}
     for id_, question in match_ids(ranked_ids, questions, "ranking").items():

@@ -27,6 +27,7 @@ from rag_jax.experiment import (
 )
 from rag_jax.rag.retrieve import ClosedBook
 from rag_jax.sharding import is_first
+from rag_jax.text.datasets import spread
 from rag_jax.text.whole_files import write_json, write_text
 from rag_jax.types import Answer, Question
 
@@ -97,13 +98,6 @@ def evaluate(
     run = asked, parts, params, retriever, questions, answers
     figures = {**overall, **figures_over_k(*run, measure, ks=ks, decodings=decodings)}
     return Evaluated(asked, parts, params, questions, answers, figures, scores)
-
-
-def spread(questions: Sequence[Question], most: int | None) -> tuple[Question, ...]:
-    """At most `most` questions, evenly spaced: files are often sorted by subject, so the first ones are no sample."""
-    if most is None or len(questions) <= most:
-        return tuple(questions)
-    return tuple(questions[index * len(questions) // most] for index in range(most))
 
 
 def find_runs(workdir: str | os.PathLike[str]) -> list[pathlib.Path]:

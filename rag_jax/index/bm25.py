@@ -29,7 +29,11 @@ class Bm25Settings:
     stopwords: str = "en"
 
     def check(self) -> None:
-        """Refuses constants out of range with a ValueError."""
+        """Refuses constants out of range.
+
+        Raises:
+          ValueError: one is, or the stop words are no name.
+        """
         if not self.k1 >= 0 or not 0 <= self.b <= 1:
             raise ValueError(f"BM25 needs k1 >= 0 and b in 0..1, given k1 = {self.k1}, b = {self.b}")
         if not isinstance(self.stopwords, str):
@@ -66,7 +70,12 @@ class Bm25Searcher:
         return cls(model, settings)
 
     def search_texts(self, texts: Sequence[str], k: int) -> Found:
-        """See `TextSearcher.search_texts`. The scores are BM25's own."""
+        """See `TextSearcher.search_texts`. The scores are BM25's own.
+
+        Raises:
+          ValueError: see there.
+          ImportError: bm25s is not installed.
+        """
         check_texts(texts, k)
         rows = np.full((len(texts), k), NO_PASSAGE, np.int32)
         scores = np.full((len(texts), k), -np.inf, np.float32)

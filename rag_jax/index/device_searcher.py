@@ -41,7 +41,11 @@ class DeviceSettings:
     remainders: bool = False
 
     def check(self) -> None:
-        """Refuses settings out of range with a ValueError."""
+        """Refuses settings out of range.
+
+        Raises:
+          ValueError: one is, or two contradict each other.
+        """
         if self.dtype not in DTYPES:
             raise ValueError(f"vectors on a device are {', '.join(DTYPES)}, not {self.dtype!r}")
         if self.recall_target is not None and not 0 < self.recall_target < 1:

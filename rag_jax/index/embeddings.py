@@ -11,13 +11,16 @@ import jax
 import numpy as np
 from jaxtyping import Float32, Int
 
-WIDTH_MULTIPLE = 32
+WIDTH_MULTIPLE = 16  # the height of a bfloat16 tile on a TPU
 
 
 def fingerprint(params: Any) -> str:
     """sha256 over the sorted paths, shapes, dtypes and bytes of a pytree of arrays, 64 hex digits.
 
     Containers, the order of their entries and the devices of the arrays do not count; a single bit of a value does.
+
+    Raises:
+      ValueError: two arrays have one path.
     """
     leaves = jax.tree_util.tree_leaves_with_path(params)
     named = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
@@ -43,7 +46,7 @@ def embed(
 ) -> Float32[np.ndarray, "N D"]:
     """Runs an encoder over token rows, in batches of rows of about one length.
 
-    Every batch is [batch_size, W] int32 W a multiple of 32 or P, so an encoder is compiled once for each W at most.
+    Every batch is [batch_size, W] int32, W a multiple of 16 or P, so an encoder is compiled once for each W at most.
     The longest rows come first: a batch that does not fit into memory is the first one.
 
     Args:

@@ -74,7 +74,11 @@ def check_texts(texts: Sequence[str], k: int) -> None:
 
 
 def check_k(k: int) -> None:
-    """Refuses a k below 1 with a ValueError."""
+    """Refuses a k below 1.
+
+    Raises:
+      ValueError: such a k.
+    """
     if isinstance(k, bool) or operator.index(k) < 1:
         raise ValueError(f"k must be 1 or more, not {k}")
 

@@ -118,6 +118,9 @@ class ScannSearcher:
       count: N.
       dim: D.
       settings: what it was built with.
+
+    Raises:
+      ValueError: fewer threads than one.
     """
 
     def __init__(self, scann_searcher: Any, count: int, dim: int, settings: ScannSettings, threads: int | None = None):

@@ -59,13 +59,21 @@ class Index:
         return backend_named(self.manifest.backend).texts
 
     def search(self, queries: Float[np.ndarray, "B D"], k: int) -> Int32[np.ndarray, "B k"]:
-        """Rows of the k passages with the largest inner product; see `Searcher.search`."""
+        """Rows of the k passages with the largest inner product; see `Searcher.search`.
+
+        Raises:
+          ValueError: the backend searches texts, queries of another width or not finite, or k below 1.
+        """
         if self.searches_texts or not isinstance(self.searcher, Searcher):
             raise ValueError(f"the {self.manifest.backend} backend searches texts: call search_texts")
         return self.searcher.search(queries, k)
 
     def search_scored(self, queries: Float[np.ndarray, "B D"], k: int) -> Found:
-        """As `search`, with the inner products of the stored vectors in float32, by which the rows are ordered."""
+        """As `search`, with the inner products of the stored vectors in float32, by which the rows are ordered.
+
+        Raises:
+          ValueError: as `search`.
+        """
         rows = self.search(queries, k)
         vectors = self.vectors[np.where(rows >= 0, rows, 0)]
         scores = np.einsum("bd,bkd->bk", np.asarray(queries, np.float32), vectors)
@@ -74,7 +82,11 @@ class Index:
         return Found(np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1))
 
     def search_texts(self, texts: Sequence[str], k: int) -> Found:
-        """Rows of the k passages that fit the texts best, with the scores; see `TextSearcher.search_texts`."""
+        """Rows of the k passages that fit the texts best, with the scores; see `TextSearcher.search_texts`.
+
+        Raises:
+          ValueError: the backend searches vectors, or k below 1.
+        """
         if not self.searches_texts or not isinstance(self.searcher, TextSearcher):
             raise ValueError(f"the {self.manifest.backend} backend searches vectors: embed the texts and call search")
         return self.searcher.search_texts(texts, k)
@@ -154,6 +166,9 @@ def write_index(
         Neither counts for a backend that searches texts.
       directory, passages, encoder_fingerprint, backend, settings, recall_k, recall_queries, overwrite, made_with:
         as there.
+
+    Raises:
+      FileExistsError, ValueError: as there.
     """
     directory = pathlib.Path(directory)
     chosen = backend_named(backend)

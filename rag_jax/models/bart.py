@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from rag_jax.models.cache_rows import Blocks
 from rag_jax.models.layers import Attention, FeedForward, Network, Segment, head_groups, layer_norm, scan_layers
 from rag_jax.models.packing import Packing, pack, packing, unpack
 
@@ -113,7 +114,7 @@ class DecoderLayer(Network):
         self.drop = nn.Dropout(c.dropout)
 
     def combine(
-        self, x: Float[Array, "R T D"], own: tuple[Segment, ...], cross: Segment, deterministic: bool
+        self, x: Float[Array, "R T D"], own: tuple[Segment | Blocks, ...], cross: Segment, deterministic: bool
     ) -> Float[Array, "R T D"]:
         """The layer, given what both attentions look at."""
         update = self.attention.look(x, *own, deterministic=deterministic)
@@ -147,7 +148,7 @@ class DecoderLayer(Network):
         return key.swapaxes(2, 3), value
 
     def own_keys_values(self, x: Float[Array, "R N D"]) -> tuple[Array, Array]:
-        """Keys and values of new tokens, to be written into the cache."""
+        """Keys and values of new tokens, [R,G,N,w] each, to be written into the cache."""
         return self.attention.keys_values(x, head_groups(self.config.decoder_heads, self.config.width))
 
 
@@ -186,7 +187,11 @@ class Bart(Network):
         return self.drop(x, deterministic=deterministic)
 
     def check_length(self, length: int, what: str) -> None:
-        """Refuses texts past the learned positions, where a lookup would silently repeat the last row."""
+        """Refuses texts past the learned positions, where a lookup would silently repeat the last row.
+
+        Raises:
+          ValueError: such a text, with its tokens and the positions that there are.
+        """
         if length > self.config.max_positions:
             most = self.config.max_positions
             raise ValueError(f"{what}: {length} tokens, but BART has {most} positions: cut the text")

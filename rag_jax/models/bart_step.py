@@ -9,6 +9,7 @@ wide, see `head_groups`. The pairs' rows are R, the beams N, the slots L = steps
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rag_jax.models.bart import Bart, BartConfig, DecoderLayer
+from rag_jax.models.cache_rows import BLOCK, Blocks, take_rows, write_slots
 from rag_jax.models.layers import Segment, head_groups
 from rag_jax.models.packing import Packing
 
@@ -95,29 +97,84 @@ def step_states(
     Returns:
       The states, for `Bart.logits` and `Bart.token_logits`, and the caches with the new keys and values.
     """
-    model, layer = Bart(config), DecoderLayer(config)
-    x = model.apply({"params": params.model}, tokens, positions, "decoder", method=model.embed)
     count = tokens.shape[1]
     fresh = jnp.arange(own_mask.shape[2]) - slot
-    before = (own_mask & ((fresh < 0) | (fresh >= count)))[:, None]
-    beside = jax.lax.dynamic_slice_in_dim(own_mask, slot, count, axis=2)[:, None]
+    before = own_mask & ((fresh < 0) | (fresh >= count))
+    beside = jax.lax.dynamic_slice_in_dim(own_mask, slot, count, axis=2)
+
+    def keep(cache: KeysValues, own: KeysValues, x: Array) -> Any:
+        later = _known_after(x, slot)
+        write = lambda old, part: jax.lax.dynamic_update_slice_in_dim(old, part.astype(old.dtype), later, axis=2)  # noqa: E731
+        return tuple(map(write, cache, own))
+
+    past = lambda cache: Segment(cache[0], cache[1], before[:, None])  # noqa: E731
+    return _layers(params, config, tokens, positions, caches, cross, past, beside, source_mask, keep)
+
+
+def prefix_states(
+    params: StepParams,
+    config: BartConfig,
+    tokens: Int[Array, "S W"],
+    positions: Int[Array, "S W"],
+    start: Int[Array, "S"],
+    rows: Int[Array, "Parts n"],
+    caches: tuple[KeysValues, ...],
+    cross: tuple[KeysValues, ...],
+    before: Bool[Array, "S W L"],
+    beside: Bool[Array, "S W W"],
+    source_mask: Bool[Array, "R C"],
+) -> tuple[Float[Array, "S W D"], tuple[KeysValues, ...]]:
+    """The decoder's states for W prefixes of any lengths, whose ancestors lie in the caches or beside them.
+
+    Args:
+      params, config, tokens, positions, cross, source_mask: as in `step_states`, the last two of all rows.
+      start: the first of the W slots that are written in each row; those before it are.
+      rows: the S rows, counted in their part of all, see `rag_jax.models.cache_rows`.
+      caches: of all rows, with a multiple of BLOCK slots.
+      before: which slots below `start` each prefix sees.
+      beside: which of the W it sees; each itself.
+
+    Returns:
+      The states, and the caches of all rows with the new keys and values.
+    """
+    cross, source_mask = jax.tree.map(lambda x: take_rows(x, rows), (cross, source_mask))
+    written = -(-start.max() // BLOCK)
+    past = lambda cache: Blocks(cache[0], cache[1], rows, before[:, None], written)  # noqa: E731
+
+    def keep(cache: KeysValues, own: KeysValues, x: Array) -> Any:
+        later = _known_after(x, start)
+        return tuple(write_slots(old, part, rows, later) for old, part in zip(cache, own, strict=True))
+
+    return _layers(params, config, tokens, positions, caches, cross, past, beside, source_mask, keep)
+
+
+def _layers(
+    params: StepParams,
+    config: BartConfig,
+    tokens: Int[Array, "R N"],
+    positions: Int[Array, "#R #N"],
+    caches: tuple[KeysValues, ...],
+    cross: tuple[KeysValues, ...],
+    past: Callable[[KeysValues], Segment | Blocks],
+    beside: Bool[Array, "R N N"],
+    source_mask: Bool[Array, "R C"],
+    keep: Callable[[KeysValues, KeysValues, Array], Any],
+) -> tuple[Float[Array, "R N D"], tuple[Any, ...]]:
+    """The states, and what `keep` makes of each layer's cache, new keys and values, and result."""
+    model, layer = Bart(config), DecoderLayer(config)
+    x = model.apply({"params": params.model}, tokens, positions, "decoder", method=model.embed)
     source_mask = source_mask[:, None, None, :]
-    new = []
+    kept = []
     for p, cache, source in zip(params.layers, caches, cross, strict=True):
         own: KeysValues = layer.apply({"params": p}, x, method=layer.own_keys_values)
-        looked_at = Segment(*cache, before), Segment(*own, beside)
+        looked_at = past(cache), Segment(*own, beside[:, None])
         x = layer.apply({"params": p}, x, looked_at, Segment(*source, source_mask, "rgws"), True, method=layer.combine)
-        later = _known_after(x, slot)
-        keys, values = (
-            jax.lax.dynamic_update_slice_in_dim(old, part.astype(old.dtype), later, axis=2)
-            for old, part in zip(cache, own, strict=True)
-        )
-        new.append((keys, values))
-    return x, tuple(new)
+        kept.append(keep(cache, own, x))
+    return x, tuple(kept)
 
 
-def _known_after(x: Float[Array, "R N D"], slot: Int[Array, ""]) -> Int[Array, ""]:
-    """The slot, in a form that waits for the layer's result: a cache is written after it was read.
+def _known_after(x: Float[Array, "R N D"], slot: Int[Array, "*rows"]) -> Int[Array, "*rows"]:
+    """The slot or slots, in a form that waits for the layer's result: a cache is written after it was read.
 
     A cache that is read after the write is taken into vector memory by a TPU's compiler, and written back as a whole;
     one that is read before it by nothing but chance is copied first, so that the order does not matter.

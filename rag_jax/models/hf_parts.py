@@ -164,7 +164,11 @@ def read_bart(
 
 
 def sentence_pooling(directory: pathlib.Path) -> str:
-    """The pooling that sentence-transformers' files name; 'cls' without such files."""
+    """The pooling that sentence-transformers' files name; 'cls' without such files.
+
+    Raises:
+      CheckpointError: another than the mean with normalisation or [CLS] without.
+    """
     if not (directory / "1_Pooling" / "config.json").is_file():
         return "cls"
     described = read_json(directory / "1_Pooling" / "config.json")

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from rag_jax.models.cache_rows import Blocks, attend_blocks
+
 REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
     "full": None,  # save nothing inside a layer
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
@@ -84,7 +86,7 @@ class Segment(NamedTuple):
 
 def attend(
     query: Float[Array, "R G T w"],
-    *segments: Segment,
+    *looked_at: Segment | Blocks,
     drop: Callable[[Array], Array] = lambda weights: weights,
     together: int = 1,
 ) -> Float[Array, "R T D"]:
@@ -92,9 +94,9 @@ def attend(
 
     Args:
       query: projected, of the keys' and values' compute dtype.
-      segments: what is looked at, as if all stood in one row. A query that may look nowhere gets a uniform average,
-        never NaN.
-      drop: dropout on the weights.
+      looked_at: as if all stood in one row, at least one of them a segment. A query that may look nowhere gets a
+        uniform average, never NaN.
+      drop: dropout on the weights, [R,G,T,S].
       together: heads in a group, see `head_groups`; w is their joint width. Each gets queries of its own, zero where
         the others' keys stand: products of whole rows, and the zeros add nothing.
     """
@@ -103,6 +105,7 @@ def attend(
     if together > 1:
         mine = jnp.arange(wide) // (wide // together) == jnp.arange(together)[:, None, None]  # [together, 1, w]
         query = jnp.where(mine, query[:, :, None], 0).reshape(rows, groups, together * time, wide)
+    segments = [part for part in looked_at if isinstance(part, Segment)]
     scores = []
     for key, _, mask, key_axes in segments:
         if together > 1 and mask.shape[2] > 1:
@@ -114,6 +117,12 @@ def attend(
         for weights, (_, value, _, _) in zip(_softmax(scores), segments, strict=True)
     )
     mixed = functools.reduce(jnp.add, parts)
+    for blocks in looked_at:
+        if isinstance(blocks, Blocks):
+            total = functools.reduce(jnp.logaddexp, (jax.nn.logsumexp(score, -1, keepdims=True) for score in scores))
+            others, theirs = attend_blocks(query, blocks, together)
+            share = jax.nn.sigmoid(total - theirs)
+            mixed = (share * mixed + (1 - share) * others).astype(mixed.dtype)
     if together > 1:
         mixed = jnp.where(mine, mixed.reshape(rows, groups, together, time, wide), 0).sum(2)
     return mixed.transpose(0, 2, 1, 3).reshape(rows, time, groups * wide)
@@ -162,18 +171,20 @@ class Attention(nn.Module):
     ) -> tuple[Float[Array, "R G S w"], Float[Array, "R G S w"]]:
         """The projected keys and values of a context: a head each, or so many groups of heads.
 
-        `apart` makes one row of each source where the context's rows hold several: after the projection, which so has
-        no padding to project.
+        `apart` makes one row of each source where the context's rows hold several, [Rows,W,C] to [R,S,C]: after the
+        projection, which so has no padding to project.
         """
         groups = groups or self.heads
         return split_heads(apart(self.key(context)), groups), split_heads(apart(self.value(context)), groups)
 
-    def look(self, x: Float[Array, "R T D"], *segments: Segment, deterministic: bool = True) -> Float[Array, "R T D"]:
+    def look(
+        self, x: Float[Array, "R T D"], *looked_at: Segment | Blocks, deterministic: bool = True
+    ) -> Float[Array, "R T D"]:
         """Attends from `x` to keys and values computed before, grouped or not."""
-        groups = segments[0][0].shape[1]
+        groups = looked_at[0].key.shape[1]
         query = split_heads(self.query(x), groups)
         drop = lambda w: self.drop(w, deterministic=deterministic)  # noqa: E731
-        return self.output(attend(query, *segments, drop=drop, together=self.heads // groups))
+        return self.output(attend(query, *looked_at, drop=drop, together=self.heads // groups))
 
     def __call__(
         self,

@@ -34,7 +34,11 @@ _MARK = object()
 
 
 def refuse_call(function: Any) -> None:
-    """What a reader does with a call that it does not know: a CheckpointError that names it."""
+    """What a reader does with a call that it does not know.
+
+    Raises:
+      CheckpointError: always; it names the call.
+    """
     if isinstance(function, Name):
         name = f"{function.module}.{function.name}"
         raise CheckpointError(f"it asks to call {name}, which its kind of file has no need of; nothing was run")
@@ -42,12 +46,20 @@ def refuse_call(function: Any) -> None:
 
 
 def refuse(what: Any) -> None:
-    """What a reader without references to other files does with one."""
+    """What a reader without references to other files does with one.
+
+    Raises:
+      CheckpointError: always.
+    """
     raise CheckpointError("it refers to something outside of itself; nothing was run")
 
 
 def named(pairs: Any) -> dict[str, Any]:
-    """A dict by name. Other keys are refused unhashed: hashing a tuple nested deep enough overflows the C stack."""
+    """A dict by name. Other keys are refused unhashed: hashing a tuple nested deep enough overflows the C stack.
+
+    Raises:
+      CheckpointError: a key that is no text.
+    """
     found = {}
     for name, value in pairs:
         if not isinstance(name, str):

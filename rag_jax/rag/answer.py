@@ -60,7 +60,8 @@ def decode_batch(
             return rows, prior, decode_together(*given, options, key, slots=batch.slots)
         if variant == "token":
             return rows, prior, decode_token(*given, prior, options, key, slots=batch.slots)
-        return rows, prior, decode_sequence(*given, prior, options, key, slots=batch.slots, fast=fast)
+        found = decode_sequence(*given, prior, options, key, slots=batch.slots, fast=fast, parts=layout.parts)
+        return rows, prior, found
 
 
 def answer(

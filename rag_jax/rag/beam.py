@@ -35,11 +35,13 @@ class Hypotheses:
       tokens: int32 [B,n,T], the end token included, padding after it.
       score: float32 [B,n], what they were ranked by: log p / length**length_penalty with beams, else the sum of log p.
       under: float32 [B,n,T,K], log p of each token under each passage; 0 on padding.
+      ancestors: int32 [B,n,T], at which beam the token before each token was; its keys lie at place x beams + beam.
     """
 
     tokens: Any
     score: Any
     under: Any
+    ancestors: Any
 
 
 class Special(NamedTuple):
@@ -59,8 +61,8 @@ def search(
     batch: int,
     passages: int,
     key: Array | None = None,
-) -> Hypotheses:
-    """The search that the options ask for.
+) -> tuple[Hypotheses, Any]:
+    """The search that the options ask for, and what the step function has kept in the end.
 
     Args:
       step: see `Step`. Its caches need `max_new_tokens * beams(options)` slots.
@@ -129,9 +131,13 @@ def _empty(batch: int, count: int, options: DecodeOptions, passages: int, pad_id
     )
 
 
+def _hypotheses(rows: _Rows, count: int | None = None) -> Hypotheses:
+    return Hypotheses(*(table[:, :count] for table in rows))
+
+
 def _single(
     step: Step, kept: Any, options: DecodeOptions, special: Special, batch: int, passages: int, key: Array | None
-) -> Hypotheses:
+) -> tuple[Hypotheses, Any]:
     """Greedy, or with a key samples drawn beside each other: every row goes on from itself."""
     count = beams(options)
     here = jnp.broadcast_to(jnp.arange(count), (batch, count))
@@ -157,8 +163,8 @@ def _single(
 
     rows = _empty(batch, count, options, passages, special.pad_id)
     start = (jnp.zeros((), jnp.int32), rows, jnp.zeros((batch, count), bool), kept)
-    _, rows, _, _ = jax.lax.while_loop(unfinished, advance, start)
-    return Hypotheses(rows.tokens, rows.score, rows.under)
+    _, rows, _, kept = jax.lax.while_loop(unfinished, advance, start)
+    return _hypotheses(rows), kept
 
 
 def _continuations(logp: Float[Array, "B N V"], count: int, gumbel: Array | None) -> tuple[Array, Array, Array]:
@@ -179,7 +185,7 @@ def _continuations(logp: Float[Array, "B N V"], count: int, gumbel: Array | None
 
 def _beams(
     step: Step, kept: Any, options: DecodeOptions, special: Special, batch: int, passages: int, key: Array | None
-) -> Hypotheses:
+) -> tuple[Hypotheses, Any]:
     """Beam search, or with a key beam sampling. Twice as many continuations as beams: at most half of them end here."""
     count, length = options.num_beams, options.max_new_tokens
 
@@ -229,6 +235,5 @@ def _beams(
     done = rows._replace(score=jnp.full((batch, count), NEVER))
     closed = jnp.zeros((batch, count), bool)
     start = (jnp.zeros((), jnp.int32), running, done, closed, jnp.ones(batch, bool), kept)
-    _, _, done, _, _, _ = jax.lax.while_loop(unfinished, advance, start)
-    best = slice(0, options.num_return_sequences)
-    return Hypotheses(done.tokens[:, best], done.score[:, best], done.under[:, best])
+    _, _, done, _, _, kept = jax.lax.while_loop(unfinished, advance, start)
+    return _hypotheses(done, options.num_return_sequences), kept

@@ -7,6 +7,7 @@ the exact rescoring of thorough decoding after them. Fusion-in-Decoder is decode
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +17,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rag_jax.models.bart import Bart, BartConfig
-from rag_jax.models.bart_step import cross_caches, empty_caches, step_states, unstack_layers
+from rag_jax.models.bart_step import cross_caches, empty_caches, prefix_states, step_states, unstack_layers
 from rag_jax.rag import marginal
 from rag_jax.rag.beam import Hypotheses, Special, beams, pick, search
-from rag_jax.rag.rescore import fast_scores, known_loglik, rescore, slots_needed
+from rag_jax.rag.candidates import candidates, lower_bounds, without_repeats
+from rag_jax.rag.rescore import Prefixes, rescore, slots_needed
 from rag_jax.rag.rules import DecodeOptions
 
 CHUNK = 16  # prefixes that rescoring computes at a time for each passage
@@ -36,7 +38,8 @@ class Decoded:
       posterior: float32 [B,n,K], p(z|x,y). For RAG-Token the mean over the answer's tokens of `token_posterior`; None
         for Fusion-in-Decoder.
       token_posterior: float32 [B,n,K,T] for RAG-Token, None for the others.
-      computed: int32 [B], prefixes that thorough decoding computed under every passage; None for the others.
+      computed: int32 [B], pairs of a prefix and a passage that thorough decoding computed after its searches; None for
+        the others.
     """
 
     tokens: Any
@@ -99,11 +102,11 @@ class _Decoder:
         states, caches = self.states(caches, tokens, places, slot, seen)
         return states.reshape(self.batch, self.passages, *states.shape[1:]), caches
 
-    def logprobs_under_all(
-        self, caches: Any, tokens: Array, places: Array, slot: Array, seen: Array
-    ) -> tuple[Float[Array, "B K N V"], Any]:
-        states, caches = self.states_under_all(caches, tokens, places, slot, seen)
-        return jnp.moveaxis(self.logprobs(states)[0], 0, -1), caches
+    def prefixes(self, caches: Any, given: Prefixes) -> tuple[Float[Array, "V S W"], Any]:
+        """See `rescore.Forward`."""
+        where = given.start, given.rows, caches, self.cross, given.before, given.beside, self.mask
+        states, caches = prefix_states(self.split, self.config, given.tokens, given.places, *where)
+        return self.logprobs(states)[0], caches
 
     def logprobs(self, states: Float[Array, "*axes D"]) -> tuple[Float[Array, "V *axes"], Float[Array, "*axes"]]:
         """Log-probabilities of the next token, and what was taken from the logits to make them so."""
@@ -205,7 +208,7 @@ def _search_mixture(
 
     size = {"batch": decoder.batch, "passages": decoder.passages}
     caches = decoder.caches(options.max_new_tokens * count)
-    return search(step, caches, options, _special(decoder.config), **size, key=key)
+    return search(step, caches, options, _special(decoder.config), **size, key=key)[0]
 
 
 def decode_sequence(
@@ -220,6 +223,7 @@ def decode_sequence(
     slots: Int[Array, "G P W"] | None = None,
     fast: bool = False,
     chunk: int = CHUNK,
+    parts: int = 1,
     prune: bool = True,
 ) -> Decoded:
     """RAG-Sequence: a search for each passage; the answers of all beams together are the candidates.
@@ -232,7 +236,7 @@ def decode_sequence(
       params, config, source, source_mask, prior, options, key, slots: as in `decode_token`; the options are those of
         each passage's search, and all `num_beams` of its answers (or all samples) become candidates.
       fast: no rescoring.
-      chunk, prune: see `rag_jax.rag.rescore.rescore`; they change the cost, not the answer.
+      chunk, parts, prune: see `rag_jax.rag.rescore.rescore`; they change the cost, not the answer.
     """
     decoder = _Decoder(params, config, source, source_mask, slots)
     batch, passages, count = decoder.batch, decoder.passages, beams(options)
@@ -245,31 +249,28 @@ def decode_sequence(
         return jnp.moveaxis(logp, 0, -1), caches, decoder.under(states[:, None], total[:, None])
 
     caches = decoder.caches(options.max_new_tokens * count)
-    found = search(step, caches, each, _special(config), batch=decoder.rows, passages=1, key=key)
-    candidates = found.tokens.reshape(batch, passages * count, -1)
-    own = found.under.sum((-1, -2)).reshape(batch, -1)
-    # A passage that does not exist has hypotheses too, and rules may leave a beam without an answer: neither is one.
-    owner = jnp.repeat(jnp.arange(passages), count)
-    there = (prior[:, owner] > -jnp.inf) & (candidates[..., 0] != config.pad_id)
-    own = jnp.where(there, own, -jnp.inf)
-    known = known_loglik(candidates, own, owner, passages)
+    found, caches = search(step, caches, each, _special(config), batch=decoder.rows, passages=1, key=key)
+    apart = lambda x: x.reshape(batch, passages, *x.shape[1:])  # noqa: E731
+    known = candidates(apart(found.tokens), apart(found.under[..., 0]), apart(found.ancestors), prior, config.pad_id)
     if fast:
-        score, index = jax.lax.top_k(fast_scores(candidates, prior, known), wanted)
-        under, computed = pick(known, index), None
+        score, index = jax.lax.top_k(lower_bounds(without_repeats(known), prior, known.logp, known.scored), wanted)
+        under = jnp.where(known.scored.all(-1), known.logp.sum(-1), -jnp.inf).swapaxes(1, 2)
+        under, computed = pick(under, index), None
     else:
-        length = candidates.shape[-1]
-        chunk = min(chunk, candidates.shape[1] * length)
+        chunk = min(chunk, math.prod(known.tokens.shape[1:]))
+        kept = options.max_new_tokens * count
+        more = (0, 0), (0, 0), (0, slots_needed(known, kept, chunk) - kept), (0, 0)
         index, score, under, computed = rescore(
-            decoder.logprobs_under_all,
-            decoder.caches(slots_needed(candidates.shape[1], length, chunk)),
-            candidates,
-            prior,
+            decoder.prefixes,
+            jax.tree.map(lambda cache: jnp.pad(cache, more), caches),
             known,
+            prior,
             best=wanted,
             start_id=config.decoder_start_id,
-            pad_id=config.pad_id,
+            kept=kept,
             chunk=chunk,
+            parts=parts,
             prune=prune,
         )
     posterior = marginal.normalise(prior[:, None] + under)
-    return Decoded(pick(candidates, index), score, posterior, None, computed)
+    return Decoded(pick(known.tokens, index), score, posterior, None, computed)

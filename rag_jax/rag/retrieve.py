@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from rag_jax.index import (
     NO_PASSAGE,
@@ -39,8 +39,10 @@ from rag_jax.types import Batch, Passage
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="layout")
-def encode(config: BertConfig, params: Any, tokens: jax.Array, layout: Layout = ONE_DEVICE) -> jax.Array:
-    """Vectors of token rows by one tower, float32 [B,D]. Compiled once for each shape."""
+def encode(
+    config: BertConfig, params: Any, tokens: Int[Array, "B L"], layout: Layout = ONE_DEVICE
+) -> Float[Array, "B D"]:
+    """Vectors of token rows by one tower, float32. Compiled once for each shape."""
     with layout.rows_stay():
         return Bert(config).apply({"params": layout.ready(params)}, tokens)
 
@@ -123,7 +125,7 @@ class Retriever:
         self.index = index
 
     def encode_ahead(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> jax.Array | None:
-        """The vectors that `find` will search with, still being computed; None where it needs none from here.
+        """The vectors [B,D] that `find` will search with, still being computed; None where it needs none from here.
 
         `params` may be what a step that still runs will leave: the device encodes behind it, and the host goes on.
         """
@@ -146,7 +148,7 @@ class Retriever:
           params: its parameters; anything where the index searches by words.
           questions: token rows.
           texts: the same questions.
-          vectors: what `encode_ahead` gave for them; None: they are encoded now.
+          vectors: [B,D], what `encode_ahead` gave for them; None: they are encoded now.
         """
         if self.index.searches_texts:
             return Hits(*self.index.search_texts(texts, self.k))
@@ -371,7 +373,7 @@ def make_batch(
       config, params: of the question encoder.
       question, source_question, texts: the questions, for the encoder, the generator and a search by words.
       target, weight: see `Batch`.
-      vectors: what `Retriever.encode_ahead` gave for the questions, if it was asked.
+      vectors: [B,D], what `Retriever.encode_ahead` gave for the questions, if it was asked.
 
     Returns:
       The batch, and the rows that were found; None where the step will find them.

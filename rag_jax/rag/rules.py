@@ -30,6 +30,9 @@ class DecodeOptions:
       bad_words_ids: sequences of ids that must not be written.
       do_sample: draw instead of taking the likeliest. Needs a key.
       temperature, top_k, top_p: the distribution drawn from; top_k=0 and top_p=1 leave it whole.
+
+    Raises:
+      ValueError: an option out of range, or two that contradict each other.
     """
 
     max_new_tokens: int = 24

@@ -23,11 +23,13 @@ class Collection:
       passages: what the index is built over: in memory, or a table on disk.
       train: questions to train on; empty when there are none.
       evaluation: questions to evaluate on; empty when there are none.
+      validation: questions to choose checkpoints by; empty when there are none.
     """
 
     passages: Sequence[Passage]
     train: tuple[Question, ...]
     evaluation: tuple[Question, ...]
+    validation: tuple[Question, ...] = ()
 
 
 def load_collection(
@@ -38,12 +40,13 @@ def load_collection(
     passages_path: str = "",
     questions_path: str = "",
     eval_questions_path: str = "",
+    validation_questions_path: str = "",
     labels: Sequence[str] = (),
 ) -> Collection:
     """Reads a data set.
 
     Args:
-      dataset: 'world_facts'; 'files' for the three paths; or a set of the paper's, a name in `TASKS`, whose questions
+      dataset: 'world_facts'; 'files' for the paths; or a set of the paper's, a name in `TASKS`, whose questions
         are in its authors' format or prepared by TFDS. A path that is given replaces the data set's own part.
       edition: of World Facts.
       split: the questions to evaluate on, for data sets that have splits.
@@ -52,6 +55,7 @@ def load_collection(
         the data set brings.
       questions_path: questions to train on: JSON lines; for a set of the paper's see `task_questions`.
       eval_questions_path: questions to evaluate on.
+      validation_questions_path: questions to choose checkpoints by; of what TFDS prepared the split "validation".
       labels: what stands for the set's labels, see `task_questions`.
 
     Raises:
@@ -64,15 +68,18 @@ def load_collection(
     passages: Sequence[Passage] = ()
     train: tuple[Question, ...] = ()
     evaluation: tuple[Question, ...] = ()
+    validation: tuple[Question, ...] = ()
     if dataset == "world_facts":
         passages = [item.passage for item in world_facts.world_passages(edition)] if not passages_path else ()
         train = tuple(item.question for item in world_facts.world_questions(edition, "train"))
         evaluation = tuple(item.question for item in world_facts.world_questions(edition, split))
+        validation = tuple(item.question for item in world_facts.world_questions(edition, "validation"))
     if passages_path:
         is_table = (pathlib.Path(passages_path) / "table.json").is_file()
         passages = PassageTable.open(passages_path) if is_table else list(read_passages(passages_path))
     elif dataset in TASKS:
-        passages = task_passages(dataset, [path for path in (questions_path, eval_questions_path) if path])
+        paths = questions_path, eval_questions_path, validation_questions_path
+        passages = task_passages(dataset, [path for path in paths if path])
     if not passages:
         raise ValueError(f"config.data.passages_path: data set {dataset!r} needs passages")
     if questions_path and dataset in TASKS:
@@ -83,4 +90,15 @@ def load_collection(
         evaluation = task_questions(dataset, eval_questions_path, split, words=labels)
     elif eval_questions_path:
         evaluation = read_questions(eval_questions_path)
-    return Collection(passages, train, evaluation)
+    if validation_questions_path and dataset in TASKS:
+        validation = task_questions(dataset, validation_questions_path, "validation", words=labels)
+    elif validation_questions_path:
+        validation = read_questions(validation_questions_path)
+    return Collection(passages, train, evaluation, validation)
+
+
+def spread(questions: Sequence[Question], most: int | None) -> tuple[Question, ...]:
+    """At most `most` questions, evenly spaced: files are often sorted by subject, so the first ones are no sample."""
+    if most is None or len(questions) <= most:
+        return tuple(questions)
+    return tuple(questions[index * len(questions) // most] for index in range(most))

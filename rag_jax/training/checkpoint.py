@@ -30,8 +30,11 @@ MAY_DIFFER = (
     "train.log_every",
     "train.checkpoint_every",
     "train.keep_checkpoints",
+    "train.validation_questions",
+    "train.keep_best",
     "train.accumulate",
     "data.eval_questions_path",
+    "data.validation_questions_path",
     "data.regex_answers",
     "model.remat",
     "eval",
@@ -94,7 +97,8 @@ class Checkpointer:
       directory: the run directory; made if it is not there.
       config_json: the configuration, JSON text of an object.
       keep: how many of the newest checkpoints stay.
-      keep_best: how many of those with the highest figure stay beside them.
+      keep_best: how many of those with the highest figure stay beside them, of equal ones the newest. 0: no figure is
+        stored.
       record: write config.json, and keep other runs out; a reader of checkpoints leaves what is there.
 
     Raises:
@@ -158,22 +162,30 @@ class Checkpointer:
         """The step of the newest whole checkpoint, None when there is none."""
         return self._manager.latest_step()
 
-    def restore(self, abstract_state: Any) -> Any:
+    def best_step(self) -> int | None:
+        """The step of the checkpoint with the highest figure, of equal ones the newest; None where none has one."""
+        stored = {step: self._manager.metrics(step) for step in self._manager.all_steps()}
+        figures = [(of["figure"], step) for step, of in stored.items() if of and of["figure"] > UNMEASURED]
+        return max(figures)[1] if figures else None
+
+    def restore(self, abstract_state: Any, best: bool = False) -> Any:
         """The newest state, in the structure, dtypes and shardings of `abstract_state`.
 
         Args:
           abstract_state: a pytree of `jax.ShapeDtypeStruct`s (as from `jax.eval_shape`), with shardings on several
             devices; it need not be sharded as the state was that was saved.
+          best: the one of `best_step` instead of the newest.
 
         Raises:
-          FileNotFoundError: there is no checkpoint yet; ask `latest_step` first.
+          FileNotFoundError: there is no checkpoint yet, or none with a figure; ask `latest_step` first.
           ValueError: the checkpoint holds other arrays; the first that differ are named with both shapes. Or its files
             are damaged.
         """
         self._manager.wait_until_finished()
-        step = self.latest_step()
+        step = self.best_step() if best else self.latest_step()
         if step is None:
-            raise FileNotFoundError(f"no checkpoint in {self._manager.directory}")
+            of_which = " with a figure of validation" * best
+            raise FileNotFoundError(f"no checkpoint{of_which} in {self._manager.directory}")
         place = str(self._manager.directory / str(step))
         earlier = [other for other in self._manager.all_steps() if other < step]
         with _readable(place, earlier):
@@ -188,7 +200,11 @@ class Checkpointer:
             return self._manager.restore(step, args=ocp.args.StandardRestore(abstract_state))
 
     def wait(self) -> None:
-        """Returns when every save has reached the disk; raises as `save` does."""
+        """Returns when every save has reached the disk.
+
+        Raises:
+          OSError: as `save`.
+        """
         with self._writing():
             self._manager.wait_until_finished()
 
@@ -259,7 +275,7 @@ def _options(keep: int, keep_best: int) -> ocp.CheckpointManagerOptions:
     figure = operator.itemgetter("figure")
     policies: list[Any] = [managers.LatestN(keep)]
     if keep_best:
-        policies.append(managers.BestN(get_metric_fn=figure, n=keep_best))
+        policies.append(managers.BestN(get_metric_fn=figure, n=keep_best, keep_checkpoints_without_metrics=False))
     return ocp.CheckpointManagerOptions(
         best_fn=figure if keep_best else None,  # without it no figure is stored
         preservation_policy=managers.AnyPreservationPolicy(policies),

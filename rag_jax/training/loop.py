@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from jaxtyping import Int
 
 from rag_jax.config import Config, to_json
 from rag_jax.experiment import Parts, load_parts, make_layout, make_retriever, run_index
-from rag_jax.rag.retrieve import Retriever, make_batch
+from rag_jax.rag.retrieve import ClosedBook, Retriever, make_batch
 from rag_jax.rag.shapes import padding_share, shaped
 from rag_jax.sharding import Layout
 from rag_jax.training.checkpoint import Checkpointer
@@ -30,10 +31,19 @@ from rag_jax.training.record import write_record
 from rag_jax.training.speed import Speed
 from rag_jax.training.step import TrainState, init_state, make_train_step
 from rag_jax.training.steps import check_batch, rules_and_optimizer, run_steps, saved_or_new_state
+from rag_jax.types import Question
+
+Validate = Callable[[Config, Parts, dict[str, Any], Retriever | ClosedBook], Mapping[str, float]]
+"""(final configuration, parts, parameters on the host, the run's retriever) -> figures of the validation questions by
+name, the higher the better; the first one tells the best checkpoints."""
 
 
 def train(
-    config: Config, workdir: str | os.PathLike[str], parts: Parts | None = None, traced: range | None = None
+    config: Config,
+    workdir: str | os.PathLike[str],
+    parts: Parts | None = None,
+    traced: range | None = None,
+    validate: Validate | None = None,
 ) -> dict[str, Any]:
     """Trains one configuration and leaves `config.json`, `metrics.jsonl`, `checkpoints/` and the index in `workdir`.
 
@@ -44,6 +54,7 @@ def train(
       workdir: the run's own directory.
       parts: what to start from, when it is loaded already.
       traced: see `run_steps`.
+      validate: measures what `config.train.validation_questions` asks for; training does not know evaluation.
 
     Returns:
       The trained parameters: 'generator', 'question_encoder' where passages are found by vectors, 'passage_encoder' if
@@ -53,13 +64,15 @@ def train(
       ConfigurationMismatch: the directory holds another configuration's checkpoints; nothing was written.
       InUse: another process trains in the directory.
       NonFiniteLoss: with the number of the step.
+      ValueError: there is nothing to validate on, or nobody who does.
       Stopped: the process was asked to stop; the state is saved.
     """
     layout = make_layout(config)
     check_batch(config, layout)
-    with Checkpointer(workdir, to_json(config), keep=config.train.keep_checkpoints) as checkpointer:
+    t = config.train
+    with Checkpointer(workdir, to_json(config), keep=t.keep_checkpoints, keep_best=t.keep_best) as checkpointer:
         parts = parts or load_parts(config)
-        return _train(config, pathlib.Path(workdir), parts, checkpointer, layout, traced)
+        return _train(config, pathlib.Path(workdir), parts, checkpointer, layout, traced, validate)
 
 
 def _train(
@@ -69,6 +82,7 @@ def _train(
     checkpointer: Checkpointer,
     layout: Layout,
     traced: range | None,
+    validate: Validate | None,
 ) -> dict[str, Any]:
     o, t, every = config.optimizer, config.train, config.index.refresh_every
     rules, optimizer = rules_and_optimizer(config)
@@ -78,6 +92,7 @@ def _train(
     first = int(state.step)
     if first >= t.steps:
         return merge(layout.to_host(state.trainable), frozen)
+    checked = _checked(validate, parts.collection.validation) if t.validation_questions else None
 
     each = config.data.train_answers == "each"
     train = parts.collection.train
@@ -86,7 +101,8 @@ def _train(
     if every:  # the index is a derived file: one that a later step left there is made again for this state
         state = _taken_over(state, on_devices) if first % every == 0 else state
         parts = dataclasses.replace(parts, passage_encoder=layout.to_host(state.index_encoder))
-    retriever = make_retriever(config, parts, workdir, config.k, layout, encoded_in_step=every > 0, questions=train)
+    known = (*train, *parts.collection.validation) if t.validation_questions else train
+    retriever = make_retriever(config, parts, workdir, config.k, layout, encoded_in_step=every > 0, questions=known)
     write_record(workdir, first, getattr(retriever, "index", None))  # closed book has none
     step_fn = make_train_step(
         parts.arch,
@@ -136,8 +152,24 @@ def _train(
         generation = {"index_generation": number // every} if every else {}
         return state, {**report, **generation}
 
-    state = run_steps(config, workdir, checkpointer, rules, state, advance, traced, collapse.warning)
+    measures = None
+    if checked is not None:
+        measures = lambda state: checked(config, parts, merge(layout.to_host(state.trainable), frozen), retriever)  # noqa: E731
+    state = run_steps(config, workdir, checkpointer, rules, state, advance, traced, collapse.warning, measures)
     return merge(layout.to_host(state.trainable), frozen)
+
+
+def _checked(validate: Validate | None, questions: Sequence[Question]) -> Validate:
+    """`validate`; refuses at once what would fail at the first checkpoint."""
+    name = "config.train.validation_questions"
+    if validate is None:
+        raise ValueError(f"{name}: train() is given no `validate`; rag_jax.evaluation.validation has one")
+    if not questions:
+        raise ValueError(f"{name}: there are none; give config.data.validation_questions_path, or set it to 0")
+    for question in questions:
+        if not question.answers:
+            raise ValueError(f"validation question {question.id!r} has no reference answers")
+    return validate
 
 
 def _taken_over(state: TrainState, frozen: Any) -> TrainState:
@@ -160,11 +192,16 @@ def _questions(
 
 
 def trained_params(config: Config, workdir: str | os.PathLike[str], parts: Parts) -> dict[str, Any]:
-    """The parameters of a run's newest checkpoint; the run's config.json stays as it was trained with.
+    """The parameters of a run's newest checkpoint, or of its best; the run's config.json stays as it was trained with.
+
+    Args:
+      config: final; `eval.checkpoint` says which.
+      workdir: the run's directory.
+      parts: what training began with.
 
     Raises:
       ConfigurationMismatch: the directory holds another configuration's checkpoints.
-      FileNotFoundError: the run has no checkpoint.
+      FileNotFoundError: the run has no checkpoint, or none with a figure in validation.
     """
     rules, optimizer = rules_and_optimizer(config)
     trainable, frozen = partition(parts.params, rules)
@@ -172,5 +209,5 @@ def trained_params(config: Config, workdir: str | os.PathLike[str], parts: Parts
     layout = make_layout(config)
     with Checkpointer(workdir, to_json(config), keep=config.train.keep_checkpoints, record=False) as checkpointer:
         wanted = layout.abstract(jax.eval_shape(lambda: init_state(trainable, optimizer, index_encoder)))
-        state: TrainState = checkpointer.restore(wanted)
+        state: TrainState = checkpointer.restore(wanted, best=config.eval.checkpoint == "best")
     return merge(layout.to_host(state.trainable), frozen)

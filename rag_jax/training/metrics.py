@@ -73,6 +73,9 @@ class MetricsWriter:
           step: the step that the numbers belong to.
           values: Python numbers, arrays of one element on host or device (these are waited for), or words for whoever
             reads the file, which TensorBoard does not get.
+
+        Raises:
+          ValueError: a value is an array, and not of one element.
         """
         if self._file is None:
             return

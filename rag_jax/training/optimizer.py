@@ -49,6 +49,9 @@ def make_schedule(kind: str, peak: float, warmup_steps: int, steps: int) -> Sche
 
     Returns:
       A function of the number of updates made so far (int scalar, traced or not) to a float32 scalar.
+
+    Raises:
+      ValueError: another kind.
     """
     decays = {
         "constant": jnp.ones_like,

@@ -26,7 +26,7 @@ from rag_jax.text.table import PassageTable
 from rag_jax.text.tokens import Tokenizers, load_tokenizer
 from rag_jax.text.world_facts import SECTIONS, world_passages
 from rag_jax.training.dpr import train_towers
-from rag_jax.training.loop import train
+from rag_jax.training.loop import Validate, train
 from rag_jax.training.metrics import MetricsWriter
 from rag_jax.training.pretrain import ReaderStage, make_tokenizer, train_reader
 from rag_jax.training.steps import NonFiniteLoss
@@ -36,20 +36,24 @@ FAILED = 1  # exit code of a run that ended with a message
 TOWER_PASSAGE = 112  # tokens of a passage in the towers' pretraining; longer ones are cut
 
 
-def run_recipe(config: Config, workdir: str | os.PathLike[str], profile: str = "") -> int:
+def run_recipe(
+    config: Config, workdir: str | os.PathLike[str], profile: str = "", validate: Validate | None = None
+) -> int:
     """Runs the configuration's recipe; what a user can mend ends in one message on standard error.
 
     Args:
       config: final.
       workdir: the run's own directory.
       profile: steps to trace, as in '10-13'; '' = none.
+      validate: see `train`; the other recipes answer no questions.
 
     Returns:
       The exit code: 0; 1 after a message; `STOPPED` of a run that was asked to stop and can go on.
     """
     try:
         start()
-        RECIPES[config.recipe](config, workdir, traced=_steps(profile))
+        more = {"validate": validate} if config.recipe == "rag" else {}
+        RECIPES[config.recipe](config, workdir, traced=_steps(profile), **more)
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return STOPPED

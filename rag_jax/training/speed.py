@@ -55,6 +55,13 @@ class Speed:
         yield
         self._now[name] = self._now.get(name, 0.0) + 1e3 * (time.monotonic() - begin)
 
+    @contextlib.contextmanager
+    def aside(self, what: str) -> Iterator[None]:
+        """As `waiting`, for work that is no step's: what is compiled in it is not told by `compiled`."""
+        with self.waiting(what):
+            yield
+        self._known = len(_seconds_compiling)
+
     def padding(self, share: float | None) -> None:
         """Notes which share of a step's encoder tokens is padding, from 0 to 1; None where nobody knows."""
         if share is not None:

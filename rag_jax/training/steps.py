@@ -28,13 +28,20 @@ still be computed and are the same whenever the step is done again."""
 Watch = Callable[[int, Mapping[str, Any]], str]
 """(step, its numbers) -> a warning for the user, or ''."""
 
+Measure = Callable[[TrainState], Mapping[str, float]]
+"""The state after a step -> its figures in validation by name, the higher the better; the first one tells the best."""
+
 
 class NonFiniteLoss(RuntimeError):
-    """The loss became NaN or infinite; training stopped before the damage was saved."""
+    """The loss or its gradient became NaN or infinite; training stopped before the damage was saved."""
 
 
 def check_batch(config: Config, layout: Layout) -> None:
-    """Refuses a batch that the devices of a layout cannot share evenly, with a ValueError."""
+    """Refuses a batch that the devices of a layout cannot share evenly.
+
+    Raises:
+      ValueError: such a batch, with the number that its size must be a multiple of.
+    """
     size, accumulate = config.train.batch_size, config.train.accumulate
     if size % (accumulate * layout.parts):
         raise ValueError(
@@ -89,6 +96,7 @@ def run_steps(
     advance: Advance,
     traced: range | None = None,
     watch: Watch = lambda step, report: "",
+    measure: Measure | None = None,
 ) -> TrainState:
     """Trains from the state's step to `config.train.steps`, and gives back the last state.
 
@@ -98,9 +106,11 @@ def run_steps(
       checkpointer: of the run.
       rules: of the optimiser, for the learning rates in the log.
       state: from `saved_or_new_state`; its buffers may be given up.
-      advance: one step. Its report holds 'loss', and any other numbers for the log.
+      advance: one step. Its report holds 'loss' and 'gradient_norm', and any other numbers for the log.
       traced: steps whose work JAX's profiler writes to `workdir`/profile, numbered as in the log.
       watch: is shown every step's numbers.
+      measure: is called before every checkpoint that is due; None: no figures. Not before one that is made because the
+        run is asked to stop: it would not be there if nobody had asked.
 
     Raises:
       NonFiniteLoss: with the number of the step.
@@ -122,9 +132,11 @@ def run_steps(
             log.flush()
             log.take(number + 1, report)
             last, stopped = number + 1 == t.steps, stop.after(number + 1)
-            if (number + 1) % t.checkpoint_every == 0 or last or stopped:
+            due = last or (number + 1) % t.checkpoint_every == 0
+            if due or stopped:
                 log.flush()
-                checkpointer.save(number + 1, state)
+                figures = log.measured(number + 1, measure, state) if due and measure else {}
+                checkpointer.save(number + 1, state, next(iter(figures.values()), None))
             if stopped and not last:
                 checkpointer.wait()
                 raise Stopped(f"stopped after step {number + 1} of {t.steps}, as asked; the same command goes on")
@@ -152,28 +164,41 @@ class _Log:
         self.speed.end_step()
 
     def flush(self) -> None:
-        """Reads the numbers that were taken last, refuses a loss that is not finite, and writes what is due.
+        """Reads the numbers that were taken last, refuses such as are not finite, and writes what is due.
 
         A warning has a line with its step's numbers, due or not.
+
+        Raises:
+          NonFiniteLoss: the loss of that step is infinite or NaN.
         """
         if self._pending is None:
             return
         (step, report), self._pending = self._pending, None
         with self.speed.waiting("device"):
-            loss = float(np.asarray(report["loss"]))
-        if not math.isfinite(loss):
-            raise NonFiniteLoss(
-                f"step {step}: the loss is {loss}; nothing of this step was saved. Lower "
-                "config.optimizer.learning_rate, or look at the batch of this step; the last checkpoint is whole"
-            )
+            numbers = {name: float(np.asarray(report[name])) for name in ("loss", "gradient_norm")}
+        for name, number in numbers.items():  # a loss may be finite although its gradient is not
+            if not math.isfinite(number):
+                raise NonFiniteLoss(
+                    f"step {step}: the {name.replace('_', ' ')} is {number}; nothing of this step was saved. Lower "
+                    "config.optimizer.learning_rate, or look at the batch of this step; the same command goes on from "
+                    "the last checkpoint"
+                )
         warning = self._watch(step, report)
         if warning:
             self._progress.say(warning)
         if step % self._every == 0 or step == self._steps or warning:
-            self._progress.update(step, loss)
+            self._progress.update(step, numbers["loss"])
             rates = {f"learning_rate/{name}": rate for name, rate in learning_rates(self._rules, step - 1).items()}
             self._metrics.write(step, {**report, **rates, **({"warning": warning} if warning else {})})
             self.speed.write(step)
+
+    def measured(self, step: int, measure: Measure, state: TrainState) -> Mapping[str, float]:
+        """The figures of a state in validation, which get a line of their own."""
+        with self.speed.aside("validation"):
+            figures = measure(state)
+        self._progress.say(f"step {step}  validation  " + "  ".join(f"{n} {x:.3f}" for n, x in figures.items()))
+        self._metrics.write(step, {f"validation/{name}": figure for name, figure in figures.items()})
+        return figures
 
     def __enter__(self) -> _Log:
         return self

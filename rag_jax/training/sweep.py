@@ -7,16 +7,18 @@ from collections.abc import Sequence
 
 from rag_jax.config import SweepRun, to_json
 from rag_jax.training.checkpoint import newest_step
+from rag_jax.training.loop import Validate
 from rag_jax.training.recipes import FAILED, run_recipe
 from rag_jax.training.stopping import STOPPED
 
 
-def run_sweep(runs: Sequence[SweepRun], profile: str = "") -> int:
+def run_sweep(runs: Sequence[SweepRun], profile: str = "", validate: Validate | None = None) -> int:
     """Runs each in its own directory. The same command again goes on where it was stopped.
 
     Args:
       runs: in order.
       profile: steps to trace of each, see `run_recipe`.
+      validate: see `run_recipe`.
 
     Returns:
       The exit code: 0; 1 where a run ended with a message; `STOPPED`, at once, where one was asked to stop.
@@ -28,7 +30,7 @@ def run_sweep(runs: Sequence[SweepRun], profile: str = "") -> int:
             print(f"{place} is finished, in {run.directory}", flush=True)
             continue
         print(f"{place}, in {run.directory}", flush=True)
-        code = run_recipe(run.config, run.directory, profile)
+        code = run_recipe(run.config, run.directory, profile, validate)
         if code == STOPPED:
             return STOPPED
         if code:

@@ -77,7 +77,7 @@ def truth(params, case):
     return found
 
 
-@functools.partial(jax.jit, static_argnums=(0, 2), static_argnames=("fast", "chunk", "prune"))
+@functools.partial(jax.jit, static_argnums=(0, 2), static_argnames=("fast", "chunk", "parts", "prune"))
 def decoded(function, params, options, case, **settings):
     return function(params, CONFIG, *case, options, **settings)
 
@@ -204,22 +204,23 @@ def test_a_place_without_a_passage_changes_nothing_with_beams(params, case, four
     assert (result.posterior[..., 0] == 0).all()
 
 
-@pytest.mark.parametrize("chunk", [1, 5, 16])
-def test_pruning_and_chunks_change_the_cost_and_not_the_answer(params, case, four, chunk):
-    pruned = run(decode_sequence, params, case, FOUR, chunk=chunk)
-    whole = run(decode_sequence, params, case, FOUR, chunk=chunk, prune=False)
+@pytest.mark.parametrize(("chunk", "parts"), [(1, 1), (5, B), (16, 1)])
+def test_pruning_and_chunks_change_the_cost_and_not_the_answer(params, case, four, chunk, parts):
+    pruned = run(decode_sequence, params, case, FOUR, chunk=chunk, parts=parts)
+    whole = run(decode_sequence, params, case, FOUR, chunk=chunk, parts=parts, prune=False)
     for result in (pruned, whole):
         np.testing.assert_array_equal(result.tokens, four["sequence"].tokens)
         np.testing.assert_allclose(result.logprob, four["sequence"].logprob, atol=1e-5)
     assert (pruned.computed <= whole.computed).all()
 
 
-def test_unpruned_rescoring_computes_each_prefix_of_the_candidates_once(params, case):
-    beams = beams_of_each_passage(params, case).reshape(B, -1, T)
+def test_unpruned_rescoring_computes_each_prefix_once_and_none_that_the_passages_own_search_knows(params, case):
+    beams = beams_of_each_passage(params, case)
     whole = run(decode_sequence, params, case, FOUR, prune=False)
     for row in range(B):
-        prefixes = {tuple(y[:t]) for y in beams[row].tolist() for t in range(T) if y[t] != PAD}
-        assert whole.computed[row] == len(prefixes)
+        steps = [{(tuple(y[:t]), y[t]) for y in own.tolist() for t in range(T) if y[t] != PAD} for own in beams[row]]
+        lacking = [{prefix for prefix, _ in set().union(*steps) - known} for known in steps]
+        assert whole.computed[row] == sum(map(len, lacking))
 
 
 def test_pruning_leaves_out_prefixes_when_one_answer_is_wanted(params, case):
@@ -264,7 +265,7 @@ def table_step(table):
 
 def sampled(table, count, **options):
     options = DecodeOptions(max_new_tokens=2, num_return_sequences=count, do_sample=True, **options)
-    found = search(table_step(table), (), options, Special(0, EOS, PAD), batch=1, passages=1, key=jax.random.key(0))
+    found = search(table_step(table), (), options, Special(0, EOS, PAD), batch=1, passages=1, key=jax.random.key(0))[0]
     return np.asarray(found.tokens[0])
 
 

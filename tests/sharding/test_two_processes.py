@@ -77,11 +77,19 @@ def runs(folder, tmp_path_factory):
 
 
 def test_two_processes_train_and_resume_with_the_losses_of_one(runs):
-    lines = [read_metrics(place / "metrics.jsonl") for place, _ in runs]
+    lines = [[line for line in read_metrics(place / "metrics.jsonl") if "loss" in line] for place, _ in runs]
     assert len(lines[0]) == 3
     for name in ("loss", "distinct_passages"):
         one, two = ([line[name] for line in run] for run in lines)
         assert two == pytest.approx(one, abs=1e-5), name
+
+
+def test_two_processes_validate_to_the_figures_of_one(runs):
+    one, two = (
+        [line for line in read_metrics(place / "metrics.jsonl") if "validation/em" in line] for place, _ in runs
+    )
+    assert [line["step"] for line in one] == [2, 3]
+    assert one == two
 
 
 def test_two_processes_evaluate_to_the_figures_of_one(runs):

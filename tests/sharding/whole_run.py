@@ -10,6 +10,7 @@ import sys
 from rag_jax import sharding
 from rag_jax.config import Config, finalise, update
 from rag_jax.evaluation.run import evaluate_runs
+from rag_jax.evaluation.validation import validation_figures
 from rag_jax.training.loop import trained_params
 from rag_jax.training.recipes import run_recipe
 
@@ -27,6 +28,8 @@ SETTINGS = {
     "train.batch_size": 16,
     "train.log_every": 1,
     "train.checkpoint_every": 2,
+    "train.validation_questions": 5,
+    "train.keep_best": 1,
     "eval.batch_size": 12,
     "eval.max_questions": 20,
     "sharding.params": "fsdp",
@@ -37,12 +40,12 @@ SETTINGS = {
 def main(folder, workdir, *stages):
     sharding.start()
     paths = {
-        name: f"{folder}/{name.removeprefix('eval_').removesuffix('_path')}.jsonl"
-        for name in ("passages_path", "questions_path", "eval_questions_path")
+        name: f"{folder}/{'passages' if name == 'passages_path' else 'questions'}.jsonl"
+        for name in ("passages_path", "questions_path", "eval_questions_path", "validation_questions_path")
     }
     for steps in map(int, stages):
         values = SETTINGS | {f"data.{name}": path for name, path in paths.items()} | {"train.steps": steps}
-        code = run_recipe(finalise(update(Config(), values)), workdir)
+        code = run_recipe(finalise(update(Config(), values)), workdir, validate=validation_figures)
         if code:
             sys.exit(code)
     evaluate_runs(workdir, trained_params)

@@ -1,8 +1,9 @@
 import pytest
 
-from rag_jax.text.datasets import load_collection
+from rag_jax.text.datasets import load_collection, spread
 from rag_jax.text.readers import read_passages
 from rag_jax.text.table import PassageTable
+from rag_jax.types import Question
 
 
 @pytest.fixture
@@ -29,3 +30,9 @@ def test_a_table_on_disk_is_a_collection_and_stays_there(folder, tmp_path):
 def test_passages_that_are_missing_are_asked_for():
     with pytest.raises(ValueError, match="passages_path: data set 'files' needs passages"):
         load_collection("files")
+
+
+def test_spread_takes_questions_from_everywhere():
+    questions = [Question(str(i), "?") for i in range(10)]
+    assert [q.id for q in spread(questions, 3)] == ["0", "3", "6"]
+    assert len(spread(questions, None)) == len(spread(questions, 99)) == 10

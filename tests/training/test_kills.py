@@ -10,8 +10,9 @@ import sys
 
 import pytest
 
-from rag_jax.config import finalise, from_json
+from rag_jax.config import finalise, from_json, to_json
 from rag_jax.experiment import load_parts
+from rag_jax.training.checkpoint import Checkpointer
 from rag_jax.training.loop import trained_params
 from rag_jax.training.metrics import read_metrics
 from rag_jax.training.stopping import STOPPED
@@ -23,7 +24,7 @@ KILLS = [signal.SIGKILL] * 30 + [signal.SIGTERM] * 10
 STEPS = 240
 SETTINGS = (
     f"variant=token,train.steps={STEPS},train.batch_size=4,train.checkpoint_every=7,train.log_every=1,k=2,"
-    "model.dropout=0.1,optimizer.learning_rate=1e-4,index.backend=exact"
+    "model.dropout=0.1,optimizer.learning_rate=1e-4,index.backend=exact,train.validation_questions=2,train.keep_best=1"
 )
 
 
@@ -80,4 +81,8 @@ def test_thirty_kills_and_ten_requests_to_stop_change_no_bit(tmp_path):
     config = finalise(from_json((whole / "config.json").read_text()))
     assert equal(*(trained_params(config, place, load_parts(config)) for place in (whole, broken)))
     assert (broken / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
-    assert [line["step"] for line in read_metrics(broken / "metrics.jsonl")] == list(range(1, STEPS + 1))
+    found = read_metrics(broken / "metrics.jsonl")
+    assert [line["step"] for line in found if "loss" in line] == list(range(1, STEPS + 1))
+    assert [line["step"] for line in found if "loss" not in line] == [*range(7, STEPS, 7), STEPS]  # of validation
+    readers = (Checkpointer(place, to_json(config), record=False) for place in (whole, broken))
+    assert len({reader.best_step() for reader in readers}) == 1

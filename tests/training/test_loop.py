@@ -1,6 +1,7 @@
 """Training and evaluation of whole runs, small: resuming, freezing, faults, and what a user gets to read."""
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -11,7 +12,7 @@ import pytest
 
 from rag_jax import config as rag_config
 from rag_jax.config import SweepRun
-from rag_jax.evaluation.run import evaluate, evaluate_runs, spread
+from rag_jax.evaluation.run import evaluate, evaluate_runs
 from rag_jax.experiment import answer_questions, load_parts, make_retriever
 from rag_jax.rag.answer import answer
 from rag_jax.rag.retrieve import Retriever
@@ -24,7 +25,6 @@ from rag_jax.training.recipes import run_recipe
 from rag_jax.training.steps import NonFiniteLoss
 from rag_jax.training.stopping import STOPPED, StopRequest
 from rag_jax.training.sweep import is_finished
-from rag_jax.types import Question
 from tests.small_runs import equal, small, write_files
 
 PASSAGES = 24
@@ -181,6 +181,32 @@ def test_non_finite_loss_stops_with_the_number_of_the_step(files, tmp_path):
     assert not list((tmp_path / "checkpoints").glob("[0-9]*"))
 
 
+def test_one_batch_with_a_nan_ends_the_run_at_its_last_checkpoint_and_the_same_command_goes_on(
+    files, whole, tmp_path, monkeypatch, capsys
+):
+    config, workdir, params = whole
+    make, numbers = loop.make_batch, itertools.count(1)
+
+    def poisoned(*arguments):
+        batch, rows = make(*arguments)
+        if next(numbers) == 3:
+            batch.vectors[1, 0, 0] = np.nan
+        return batch, rows
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "make_batch", poisoned)
+        assert run_recipe(config, tmp_path) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: step 3: the loss is nan; nothing of this step was saved.")
+    assert "Traceback" not in said
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["2"]
+    whole_lines = (workdir / "metrics.jsonl").read_bytes()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b"".join(whole_lines.splitlines(keepends=True)[:2])
+    assert run_recipe(config, tmp_path) == 0
+    assert equal(params, trained_params(config, tmp_path, load_parts(config)))
+    assert (tmp_path / "metrics.jsonl").read_bytes() == whole_lines
+
+
 def test_k_beyond_the_corpus_is_masked_and_shows_no_ghost(files, whole):
     _, workdir, params = whole
     config = small(files, k=PASSAGES + 3)
@@ -279,12 +305,6 @@ def test_evaluation_without_a_checkpoint_says_so(files, tmp_path):
         evaluate(small(files), tmp_path, trained_params)
     with pytest.raises(FileNotFoundError, match="no run there"):
         evaluate_runs(tmp_path / "nothing", trained_params)
-
-
-def test_spread_takes_questions_from_everywhere():
-    questions = [Question(str(i), "?") for i in range(10)]
-    assert [q.id for q in spread(questions, 3)] == ["0", "3", "6"]
-    assert len(spread(questions, None)) == len(spread(questions, 99)) == 10
 
 
 def test_parts_are_not_shared_between_loads(files):

@@ -12,7 +12,7 @@ def started(monkeypatch):
     """The directories of runs that were started; the one with k=2 fails, the one with k=9 is asked to stop."""
     names = []
 
-    def run_recipe(config, directory, profile):
+    def run_recipe(config, directory, profile, validate):
         names.append(pathlib.Path(directory).name)
         return {2: 1, 9: STOPPED}.get(config.k, 0)
 
