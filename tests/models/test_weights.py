@@ -79,7 +79,7 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tree, tmp_path, monkeypatch):
     save_params(tmp_path / "a", tree)
 
-    def fail(flat, path):
+    def fail(tensors, path, metadata):
         path.write_bytes(b"half a file")
         raise OSError("disk full")
 

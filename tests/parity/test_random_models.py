@@ -96,8 +96,8 @@ def pending(request):
         pool.shutdown(cancel_futures=True)
 
 
-# Every third model here, the others with the slow tests: compiling for each costs seconds.
-MODELS = [seed if seed % 3 == 0 else pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS]
+# Every fifth model here, the others with the slow tests: compiling for each costs seconds.
+MODELS = [seed if seed % 5 == 0 else pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS]
 
 
 @pytest.fixture(scope="module", params=MODELS)
