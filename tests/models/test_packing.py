@@ -88,7 +88,7 @@ def test_packing_that_saves_too_little_is_left_alone():
         packed(joined(), PAD, WIDTH, 3)
 
 
-@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("groups", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_packed_answers_have_the_same_probabilities_and_gradients(groups):
     batch = packed(joined(), PAD, WIDTH, groups)
     targets = jnp.asarray(np.random.default_rng(1).integers(4, CONFIG.vocab_size, (BATCH, 3)))
