@@ -18,8 +18,8 @@ class Candidates(NamedTuple):
 
     Attributes:
       tokens: int32 [B,C,T], the end token included, padding after it.
-      there: bool [B,C], false for what is no answer: of a passage that does not exist, or of a beam without one.
-      real: bool [B,C,T], true where there is a token.
+      there: bool [B,C], false for what is no answer, of a passage that does not exist or of a beam without one, and for
+        what repeats an earlier candidate.
       logp: float32 [B,K,C,T], log p of each token under each passage, as far as that passage's search has computed it;
         0 elsewhere.
       scored: bool [B,K,C,T], where it has. It has nothing to say, and so all, of padding and where p(z|x) = 0.
@@ -28,7 +28,6 @@ class Candidates(NamedTuple):
 
     tokens: Any
     there: Any
-    real: Any
     logp: Any
     scored: Any
     slots: Any
@@ -67,8 +66,7 @@ def candidates(
     nothing = ~real[:, None] | (prior == -jnp.inf)[..., None, None]
     return Candidates(
         flat,
-        found.reshape(batch, -1),
-        real,
+        _first_of_equals(flat, found.reshape(batch, -1)),
         jnp.where(nothing, 0.0, logp),
         scored | nothing,
         jnp.where(kept, slots, -1),
@@ -96,9 +94,8 @@ def lower_bounds(
     return jnp.where(found.there, marginal.logsumexp((prior[..., None] + under).swapaxes(1, 2)), -jnp.inf)
 
 
-def without_repeats(found: Candidates) -> Candidates:
-    """Equal candidates are there once."""
-    tokens, count = found.tokens, found.tokens.shape[1]
-    same = (tokens[:, :, None] == tokens[:, None, :]).all(-1) & found.there[:, None]
-    earlier = jnp.tril(jnp.ones((count, count), bool), -1)
-    return found._replace(there=found.there & ~(same & earlier).any(-1))
+def _first_of_equals(tokens: Int[Array, "B C T"], found: Bool[Array, "B C"]) -> Bool[Array, "B C"]:
+    """Which candidates were found and repeat none that stands before them."""
+    same = (tokens[:, :, None] == tokens[:, None]).all(-1) & found[:, None]
+    earlier = jnp.tril(jnp.ones(same.shape[1:], bool), -1)
+    return found & ~(same & earlier).any(-1)

@@ -20,7 +20,7 @@ from rag_jax.models.bart import Bart, BartConfig
 from rag_jax.models.bart_step import cross_caches, empty_caches, prefix_states, step_states, unstack_layers
 from rag_jax.rag import marginal
 from rag_jax.rag.beam import Hypotheses, Special, beams, pick, search
-from rag_jax.rag.candidates import candidates, lower_bounds, without_repeats
+from rag_jax.rag.candidates import candidates, lower_bounds
 from rag_jax.rag.rescore import Prefixes, rescore, slots_needed
 from rag_jax.rag.rules import DecodeOptions
 
@@ -253,7 +253,7 @@ def decode_sequence(
     apart = lambda x: x.reshape(batch, passages, *x.shape[1:])  # noqa: E731
     known = candidates(apart(found.tokens), apart(found.under[..., 0]), apart(found.ancestors), prior, config.pad_id)
     if fast:
-        score, index = jax.lax.top_k(lower_bounds(without_repeats(known), prior, known.logp, known.scored), wanted)
+        score, index = jax.lax.top_k(lower_bounds(known, prior, known.logp, known.scored), wanted)
         under = jnp.where(known.scored.all(-1), known.logp.sum(-1), -jnp.inf).swapaxes(1, 2)
         under, computed = pick(under, index), None
     else:

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 from rag_jax.models.cache_rows import BLOCK, take_rows, write_rows
 from rag_jax.rag import marginal
 from rag_jax.rag.beam import pick
-from rag_jax.rag.candidates import Candidates, lower_bounds, without_repeats
+from rag_jax.rag.candidates import Candidates, lower_bounds
 
 SLACK = 1e-3  # nats: what rounding may cost a bound
 
@@ -107,7 +107,6 @@ def rescore(
       parts: parts of the batch that lie on different devices, see `Prefixes`.
       prune: False computes all candidates, for comparison.
     """
-    found = without_repeats(found)
     batch, passages, count, length = found.scored.shape
     nodes = count * length
     inputs = jnp.concatenate([jnp.full_like(found.tokens[..., :1], start_id), found.tokens[..., :-1]], axis=-1)
@@ -179,8 +178,7 @@ def rescore(
             wanted(logp, scored),
         )
 
-    by_token = found.slots.reshape(batch, passages, nodes)
-    slots = jax.vmap(jax.vmap(lambda row, at: row[at], in_axes=(0, None)))(by_token, flat)
+    slots = found.slots.reshape(batch, passages, nodes)  # a node's are those of the token that it is named after
     begin = jnp.full((batch, passages), kept, jnp.int32)
     todo = wanted(found.logp, found.scored)
     start = _State(caches, found.logp, found.scored, slots, begin, jnp.zeros_like(begin), todo)
