@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rag_jax.models.bart import Bart, BartConfig
+from rag_jax.models.layers import LANES
 from rag_jax.models.presets import BART_PRESETS
 from rag_jax.rag.decode import decode_token
 from rag_jax.rag.rules import DecodeOptions
@@ -34,7 +35,7 @@ from rag_jax.tpu.traffic import rearrangements
 
 QUESTIONS, BEAMS = 8, 4
 BOUNDS = {5: 1.3, 50: 1.5}  # bytes of a step over the ideal, by K
-LARGE = dataclasses.replace(BART_PRESETS["bart-large"], dtype=jnp.bfloat16, vocab_multiple=128)
+LARGE = dataclasses.replace(BART_PRESETS["bart-large"], dtype=jnp.bfloat16, vocab_multiple=128, cache_row=LANES)
 SMALL = dataclasses.replace(
     LARGE, vocab_size=2000, width=512, encoder_layers=1, decoder_layers=2, encoder_heads=8, decoder_heads=8,
     encoder_hidden=1024, decoder_hidden=1024,

@@ -21,6 +21,7 @@ from rag_jax.experiment import device_settings, evaluation_layout, make_layout, 
 from rag_jax.index import DeviceSettings, abstract_index, abstract_rows
 from rag_jax.index.device import DeviceIndex
 from rag_jax.index.manifest import MANIFEST, read_manifest
+from rag_jax.models.layers import LANES
 from rag_jax.models.null_document import init_null_document
 from rag_jax.rag.device_retrieve import Resident, columns
 from rag_jax.rag.model import Architecture, init_params
@@ -122,6 +123,8 @@ def make_plan(
     if config.recipe != "rag":
         raise ValueError(f"config.recipe: what is planned is the training of a RAG, not {config.recipe}")
     arch, names = sizes(config)
+    generator = dataclasses.replace(arch.generator, cache_row=LANES)  # whatever this machine's own backend is
+    arch = dataclasses.replace(arch, generator=generator)
     layout = make_layout(config, devices=devices)
     check_batch(config, layout)
     if passages is None:

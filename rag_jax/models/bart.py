@@ -36,6 +36,8 @@ class BartConfig:
         needs about width**-0.5, or its attention starts too flat to learn from.
       dtype: compute dtype; parameters and log-probabilities are always float32.
       remat: what to recompute in the backward pass: 'none', 'dots', 'full'.
+      cache_row: how many values of the decoder's caches heads may share, see `head_groups`; 0: as suits the backend. A
+        program that is compiled for chips that are not there has to name it.
     """
 
     vocab_size: int = 50265
@@ -62,6 +64,12 @@ class BartConfig:
     init_std: float = 0.02
     dtype: Any = jnp.float32
     remat: str = "none"
+    cache_row: int = 0
+
+    @property
+    def cache_groups(self) -> int:
+        """Groups of heads in the decoder's caches."""
+        return head_groups(self.decoder_heads, self.width, self.cache_row)
 
     @property
     def table_rows(self) -> int:
@@ -143,13 +151,12 @@ class DecoderLayer(Network):
         self, encoded: Float[Array, "Rows W D"], packing: Packing | None, width: int
     ) -> tuple[Array, Array]:
         """Keys [R,G,w,C] and values [R,G,C,w] of the sources, C = `width`: once for all steps and all beams."""
-        groups = head_groups(self.config.decoder_heads, self.config.width)
-        key, value = self.cross_attention.keys_values(encoded, groups, _apart(packing, width))
+        key, value = self.cross_attention.keys_values(encoded, self.config.cache_groups, _apart(packing, width))
         return key.swapaxes(2, 3), value
 
     def own_keys_values(self, x: Float[Array, "R N D"]) -> tuple[Array, Array]:
         """Keys and values of new tokens, [R,G,N,w] each, to be written into the cache."""
-        return self.attention.keys_values(x, head_groups(self.config.decoder_heads, self.config.width))
+        return self.attention.keys_values(x, self.config.cache_groups)
 
 
 class Bart(Network):

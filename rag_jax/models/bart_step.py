@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from rag_jax.models.bart import Bart, BartConfig, DecoderLayer
 from rag_jax.models.cache_rows import BLOCK, Blocks, take_rows, write_slots
-from rag_jax.models.layers import Segment, head_groups
+from rag_jax.models.layers import Segment
 from rag_jax.models.packing import Packing
 
 KeysValues = tuple[Array, Array]  # [R, G, length, w] each, see `head_groups`; the source's keys [R, G, w, length]
@@ -64,7 +64,7 @@ def cross_caches(
 
 def empty_caches(config: BartConfig, rows: int, slots: int) -> tuple[KeysValues, ...]:
     """Zeroed self-attention caches, one a layer, [rows, groups of heads, slots, width of a group]."""
-    groups = head_groups(config.decoder_heads, config.width)
+    groups = config.cache_groups
     shape = (rows, groups, slots, config.width // groups)
     zero = lambda: jnp.zeros(shape, config.dtype)  # noqa: E731
     return tuple((zero(), zero()) for _ in range(config.decoder_layers))

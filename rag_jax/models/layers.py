@@ -57,13 +57,20 @@ def split_heads(x: Float[Array, "R T D"], heads: int) -> Float[Array, "R H T d"]
     return x.reshape(rows, time, heads, width // heads).transpose(0, 2, 1, 3)
 
 
-def head_groups(heads: int, width: int) -> int:
-    """Groups G of heads whose keys share a row of a cache, w = width / G values: as many heads as a row of LANES holds.
+def head_groups(heads: int, width: int, row: int = 0) -> int:
+    """Groups G of heads whose keys share a row of a cache, w = width / G values: as many heads as the row holds.
 
     A TPU pads the fastest axis of an array to LANES. With one head of 64 a row half of every cache would be padding; or
-    slots would be made the fastest axis, and writing one of them would cost as much as writing all.
+    slots would be made the fastest axis, and writing one of them would cost as much as writing all. Elsewhere heads
+    that share a row only multiply each other's zeros.
+
+    Args:
+      heads: how many there are.
+      width: of all together.
+      row: values that a row holds, if they are more than a head's; 0: LANES where programs run on a TPU, else a head's.
     """
-    together = max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * width // heads <= LANES))
+    row = row or (LANES if jax.default_backend() == "tpu" else 1)
+    together = max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * width // heads <= row))
     return heads // together
 
 

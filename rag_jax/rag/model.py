@@ -38,7 +38,7 @@ _ROLES = {
     "target": "generator",
 }
 # How a network is trained and stored: weights and a preset may differ in these and be one model.
-_FREE = ("init_std", "dtype", "remat", "has_logits_bias", "vocab_multiple")
+_FREE = ("init_std", "dtype", "remat", "cache_row", "has_logits_bias", "vocab_multiple")
 
 
 @dataclasses.dataclass(frozen=True)

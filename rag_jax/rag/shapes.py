@@ -1,6 +1,6 @@
 """HOST. The static shapes of a batch: how wide its sources are, and how they share the encoder's rows.
 
-Few shapes are compiled: widths go in steps of 32, packed rows in sixteenths of the sources.
+Few shapes are compiled: widths go in steps of 32, packed rows in steps of a sixteenth of the sources.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def packed(
     lengths = np.minimum(_lengths(batch, pad_id), width).reshape(groups, -1)
     rows = lengths.shape[1]
     layouts = [first_fit(own, width) for own in lengths]
-    step = -(-rows // 16)
+    step = max(rows // 16, 1)
     needed = largest(step * -(-max(int(row.max()) + 1 for row, _ in layouts) // step))
     if needed > WORTHWHILE * rows:
         return batch

@@ -10,7 +10,7 @@ import pytest
 
 from rag_jax.models.bart import Bart, BartConfig, shift_right
 from rag_jax.models.bart_step import cross_caches, empty_caches, step_states, unstack_layers
-from rag_jax.models.layers import Segment, attend, head_groups, split_heads
+from rag_jax.models.layers import LANES, Segment, attend, head_groups, split_heads
 from rag_jax.rag.model import architecture, init_params
 
 CONFIG = BartConfig(
@@ -196,7 +196,9 @@ def test_the_logit_of_one_token_is_that_of_all(params, has_logits_bias):
     ("heads", "width", "groups"), [(16, 1024, 8), (12, 768, 6), (4, 128, 1), (3, 384, 3), (2, 512, 2)]
 )
 def test_as_many_heads_share_a_row_of_a_cache_as_it_holds(heads, width, groups):
-    assert head_groups(heads, width) == groups
+    assert head_groups(heads, width, LANES) == groups
+    assert dataclasses.replace(CONFIG, decoder_heads=heads, width=width, cache_row=LANES).cache_groups == groups
+    assert head_groups(heads, width) == (groups if jax.default_backend() == "tpu" else heads)
 
 
 @pytest.mark.parametrize("per_query", [False, True])

@@ -1,5 +1,7 @@
 """Both greedy decodings against plain Python without caches, brute force, and themselves in other batches."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -147,6 +149,18 @@ def test_a_question_alone_gets_the_answer_that_it_gets_in_a_batch(params, case, 
         alone = DECODE[variant](params, source=source, source_mask=mask, prior=prior)
         np.testing.assert_array_equal(alone.tokens[0], decoded[variant].tokens[row])
         np.testing.assert_allclose(alone.logprob[0], decoded[variant].logprob[row], atol=1e-5)
+
+
+@pytest.mark.parametrize("f", [decode_sequence, decode_token])
+@pytest.mark.parametrize("beams", [1, 2])
+def test_heads_with_rows_of_their_own_give_the_answers_of_heads_that_share_them(params, case, f, beams):
+    options = DecodeOptions(max_new_tokens=T, num_beams=beams)
+    shared, single = CONFIG, dataclasses.replace(CONFIG, cache_row=1)
+    assert (shared.cache_groups, single.cache_groups) == (1, 2)
+    one, other = (jax.jit(lambda c=c: f(params, c, *case, options))() for c in (shared, single))
+    np.testing.assert_array_equal(one.tokens, other.tokens)
+    np.testing.assert_allclose(one.logprob, other.logprob, atol=1e-5)
+    np.testing.assert_allclose(one.posterior, other.posterior, atol=1e-5)
 
 
 @both
