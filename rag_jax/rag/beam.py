@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -27,9 +26,8 @@ Step = Callable[[Any, Array, Array, Array], tuple[Array, Any, Under]]
 NEVER = -1.0e9  # a score that no hypothesis reaches, finite as in transformers
 
 
-@flax.struct.dataclass
-class Hypotheses:
-    """Answers of a search, the best first.
+class Hypotheses(NamedTuple):
+    """Answers of a search, the best first, finished or while they grow.
 
     Attributes:
       tokens: int32 [B,n,T], the end token included, padding after it.
@@ -42,6 +40,18 @@ class Hypotheses:
     score: Any
     under: Any
     ancestors: Any
+
+    def take(self, index: Int[Array, "B M"]) -> Hypotheses:
+        """Those of these numbers."""
+        return Hypotheses(*(pick(table, index) for table in self))
+
+    def put(self, place: Int[Array, ""], token: Int[Array, "B n"], under: Float[Array, "B n K"]) -> Hypotheses:
+        """Each with a token at `place`."""
+        return self._replace(tokens=self.tokens.at[:, :, place].set(token), under=self.under.at[:, :, place].set(under))
+
+    def first(self, count: int) -> Hypotheses:
+        """The best of them."""
+        return Hypotheses(*(table[:, :count] for table in self))
 
 
 class Special(NamedTuple):
@@ -105,34 +115,15 @@ def _newest(tokens: Int[Array, "B N T"], place: Array, start_id: int) -> Int[Arr
     return jnp.where(place == 0, start_id, jnp.take(tokens, jnp.maximum(place - 1, 0), axis=-1))
 
 
-class _Rows(NamedTuple):
-    """Hypotheses while they grow, with the tables that go with them."""
-
-    tokens: Array  # [B,N,T]
-    score: Array  # [B,N]
-    under: Array  # [B,N,T,K]
-    ancestors: Array  # [B,N,T]
-
-    def take(self, index: Int[Array, "B M"]) -> _Rows:
-        return _Rows(*(pick(table, index) for table in self))
-
-    def put(self, place: Array, token: Array, under: Array) -> _Rows:
-        return self._replace(tokens=self.tokens.at[:, :, place].set(token), under=self.under.at[:, :, place].set(under))
-
-
-def _empty(batch: int, count: int, options: DecodeOptions, passages: int, pad_id: int) -> _Rows:
+def _empty(batch: int, count: int, options: DecodeOptions, passages: int, pad_id: int) -> Hypotheses:
     length = options.max_new_tokens
     own = jnp.broadcast_to(jnp.arange(count)[:, None], (batch, count, length))
-    return _Rows(
+    return Hypotheses(
         jnp.full((batch, count, length), pad_id, jnp.int32),
         jnp.zeros((batch, count), jnp.float32),
         jnp.zeros((batch, count, length, passages), jnp.float32),
         own.astype(jnp.int32),
     )
-
-
-def _hypotheses(rows: _Rows, count: int | None = None) -> Hypotheses:
-    return Hypotheses(*(table[:, :count] for table in rows))
 
 
 def _single(
@@ -164,7 +155,7 @@ def _single(
     rows = _empty(batch, count, options, passages, special.pad_id)
     start = (jnp.zeros((), jnp.int32), rows, jnp.zeros((batch, count), bool), kept)
     _, rows, _, kept = jax.lax.while_loop(unfinished, advance, start)
-    return _hypotheses(rows), kept
+    return rows, kept
 
 
 def _continuations(logp: Float[Array, "B N V"], count: int, gumbel: Array | None) -> tuple[Array, Array, Array]:
@@ -221,7 +212,7 @@ def _beams(
         both = [jnp.concatenate(pair, axis=1) for pair in zip(done, grown._replace(score=ranked), strict=True)]
         flags = jnp.concatenate([closed, enters], axis=1)
         _, best = jax.lax.top_k(both[1], count)
-        done, closed = _Rows(*both).take(best), pick(flags, best)
+        done, closed = Hypotheses(*both).take(best), pick(flags, best)
 
         hopeful = length if options.early_stopping == "never" and options.length_penalty > 0 else place + 1.0
         reachable = running.score[:, :1] / hopeful**options.length_penalty
@@ -236,4 +227,4 @@ def _beams(
     closed = jnp.zeros((batch, count), bool)
     start = (jnp.zeros((), jnp.int32), running, done, closed, jnp.ones(batch, bool), kept)
     _, _, done, _, _, kept = jax.lax.while_loop(unfinished, advance, start)
-    return _hypotheses(done, options.num_return_sequences), kept
+    return done.first(options.num_return_sequences), kept
