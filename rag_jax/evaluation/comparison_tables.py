@@ -13,28 +13,25 @@ from rag_jax.evaluation.compare import ComparedRun, differing
 from rag_jax.evaluation.figures import OF_RETRIEVAL
 from rag_jax.evaluation.over_k import em_points, headline
 from rag_jax.evaluation.report.labels import label
+from rag_jax.evaluation.tables import add_figures, print_whole
 from rag_jax.text.printable import terminal_text
 
 
 def print_comparison(runs: Sequence[ComparedRun], console: Console | None = None) -> None:
     """One row a run: the fields of training in which the runs differ and the figures of answers; those of retrieval."""
     console = console or Console()
-    paths = differing(runs)
+    run_names = [run.name for run in runs]
+    settings = {
+        path.rpartition(".")[2].replace("_", " "): [_setting(get(run.config, path)) for run in runs]
+        for path in differing(runs)
+    }
     names = list(dict.fromkeys(n for run in runs for n, value in run.figures.items() if not isinstance(value, list)))
-    answered = [name for name in names if not name.startswith(OF_RETRIEVAL)]
-    table = _table("Runs", *(path.rpartition(".")[2].replace("_", " ") for path in paths), *map(label, answered))
-    for run in runs:
-        settings = [_setting(get(run.config, path)) for path in paths]
-        table.add_row(
-            terminal_text(run.name), *map(terminal_text, settings), *(_cell(run.figures.get(name)) for name in answered)
-        )
-    console.print(table)
-    retrieved = [name for name in names if name.startswith(OF_RETRIEVAL)]
+    cells = {name: [_cell(run.figures.get(name)) for run in runs] for name in names}
+    answered = {label(name): own for name, own in cells.items() if not name.startswith(OF_RETRIEVAL)}
+    _print(console, "Runs", run_names, settings | answered)
+    retrieved = {label(name): own for name, own in cells.items() if name.startswith(OF_RETRIEVAL)}
     if retrieved:
-        table = _table("Retrieval", *map(label, retrieved))
-        for run in runs:
-            table.add_row(terminal_text(run.name), *(_cell(run.figures.get(name)) for name in retrieved))
-        console.print(table)
+        _print(console, "Retrieval", run_names, retrieved)
 
 
 def print_over_k(runs: Mapping[str, Mapping[str, Any]], console: Console | None = None) -> None:
@@ -43,20 +40,19 @@ def print_over_k(runs: Mapping[str, Mapping[str, Any]], console: Console | None 
     if not points:
         return
     ks = sorted({k for pairs in points.values() for k, _ in pairs})
-    table = _table(f"{label(headline(next(iter(runs.values()))))} for k at test", *(f"k={k}" for k in ks))
-    for name, pairs in points.items():
-        at = dict(pairs)
-        table.add_row(terminal_text(name), *(_cell(at.get(k)) for k in ks))
-    (console or Console()).print(table)
+    title = f"{label(headline(next(iter(runs.values()))))} for k at test"
+    columns = {f"k={k}": [_cell(dict(pairs).get(k)) for pairs in points.values()] for k in ks}
+    _print(console or Console(), title, list(points), columns)
 
 
-def _table(title: str, *columns: str) -> Table:
-    """A row's name is never cut; figures stand on the right."""
+def _print(console: Console, title: str, names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> None:
+    """A row for each name, which is never cut."""
     table = Table(title=title, box=None)
     table.add_column("run", no_wrap=True)
-    for name in columns:
-        table.add_column(name, justify="right", overflow="fold")
-    return table
+    add_figures(table, columns)
+    for name, *cells in zip(names, *columns.values(), strict=True):
+        table.add_row(terminal_text(name), *map(terminal_text, cells))
+    print_whole(console, table)
 
 
 def _setting(value: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from rag_jax.evaluation.answers import exact_match
@@ -20,10 +21,10 @@ def print_results(results: Mapping[str, Mapping[str, Any]], console: Console | N
     alone = {run: {n: x for n, x in figures.items() if not isinstance(x, list)} for run, figures in results.items()}
     apart = {run: {n: x for n, x in figures.items() if n.startswith(OF_RETRIEVAL)} for run, figures in alone.items()}
     answered = {run: {n: x for n, x in figures.items() if n not in apart[run]} for run, figures in alone.items()}
-    console.print(_by_run("Answers to the evaluation questions (shares from 0 to 1)", answered))
+    print_whole(console, _by_run("Answers to the evaluation questions (shares from 0 to 1)", answered))
     retrieved = {run: figures for run, figures in apart.items() if figures}
     if retrieved:
-        console.print(_by_run("Retrieval for them (shares from 0 to 1; entropy in nats)", retrieved))
+        print_whole(console, _by_run("Retrieval for them (shares from 0 to 1; entropy in nats)", retrieved))
 
 
 def print_recall(figures: Mapping[str, Any], console: Console | None = None) -> None:
@@ -52,6 +53,18 @@ def print_hot_swap(table: Mapping[str, Any], console: Console | None = None) -> 
     (console or Console()).print(shown)
 
 
+def add_figures(table: Table, columns: Mapping[str, Sequence[str]]) -> None:
+    """A column on the right for each head, which wraps between words alone; figures never do."""
+    for head, cells in columns.items():
+        table.add_column(terminal_text(head), justify="right", min_width=max(map(len, [*head.split(), *cells])))
+
+
+def print_whole(console: Console, table: Table) -> None:
+    """The table with no figure cut, though its lines be longer than the terminal's: what is piped has no width."""
+    least = Measurement.get(console, console.options.update(max_width=10_000), table).minimum
+    console.print(table, width=max(console.width, least), crop=False)
+
+
 def print_answers(
     questions: Sequence[Question], answers: Sequence[Answer], count: int, console: Console | None = None
 ) -> None:
@@ -78,11 +91,12 @@ def _by_run(title: str, results: Mapping[str, Mapping[str, float]]) -> Table:
     cells = {(run, name): _cell(figures.get(name)) for run, figures in results.items() for name in names}
     down = len(results) >= len(names)
     table = Table("run" if down else "", title=title, title_justify="left")
-    for head in names if down else results:
-        table.add_column(head.replace("_", " ") if down else terminal_text(head), justify="right")
-    for head in results if down else names:
-        row = (cells[head, name] for name in names) if down else (cells[run, head] for run in results)
-        table.add_row(terminal_text(head) if down else head.replace("_", " "), *row)
+    by_name = {name.replace("_", " "): [cells[run, name] for run in results] for name in names}
+    by_run = {run: [cells[run, name] for name in names] for run in results}
+    columns, rows = (by_name, by_run) if down else (by_run, by_name)
+    add_figures(table, columns)
+    for head, row in rows.items():
+        table.add_row(terminal_text(head), *row)
     return table
 
 

@@ -77,6 +77,16 @@ def test_the_command_prints_tables_and_draws_what_there_is_to_draw(runs, tmp_pat
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in out.iterdir())
 
 
+@pytest.mark.parametrize("columns", ["20", "80", "200"])
+def test_no_figure_and_no_setting_is_cut_however_narrow_the_terminal(runs, tmp_path, columns):
+    out = tmp_path / "plots"
+    result = CliRunner(env={"COLUMNS": columns}).invoke(app, ["compare", str(runs), "--out", str(out)])
+    lines = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.split()}
+    assert lines["closed_book"] == ["sequence", "none", "1", "none", "0.500", "7"]
+    over_k = result.stdout.split("for k at test")[1]
+    assert "0.050  0.250  1.000" in over_k
+
+
 def test_one_run_alone_has_the_plots_of_its_own_tables(runs, tmp_path):
     out = tmp_path / "plots"
     given = ["compare", str(runs / "token"), "--out", str(out), "--format", "svg"]
