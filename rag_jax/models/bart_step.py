@@ -160,21 +160,25 @@ def _layers(
     source_mask: Bool[Array, "R C"],
     keep: Callable[[KeysValues, KeysValues, Array], Any],
 ) -> tuple[Float[Array, "R N D"], tuple[Any, ...]]:
-    """The states, and what `keep` makes of each layer's cache, new keys and values, and result."""
+    """The states, and what `keep` makes of each layer's cache and new keys and values, told the states.
+
+    A TPU's compiler that finds a cache written early in a pass of the loop reads it ahead for the next pass, and then
+    writes it back as a whole.
+    """
     model, layer = Bart(config), DecoderLayer(config)
     x = model.apply({"params": params.model}, tokens, positions, "decoder", method=model.embed)
     source_mask = source_mask[:, None, None, :]
-    kept = []
+    new = []
     for p, cache, source in zip(params.layers, caches, cross, strict=True):
         own: KeysValues = layer.apply({"params": p}, x, method=layer.own_keys_values)
         looked_at = past(cache), Segment(*own, beside[:, None])
         x = layer.apply({"params": p}, x, looked_at, Segment(*source, source_mask, "rgws"), True, method=layer.combine)
-        kept.append(keep(cache, own, x))
-    return x, tuple(kept)
+        new.append((cache, own))
+    return x, tuple(keep(cache, own, x) for cache, own in new)
 
 
 def _known_after(x: Float[Array, "R N D"], slot: Int[Array, "*rows"]) -> Int[Array, "*rows"]:
-    """The slot or slots, in a form that waits for the layer's result: a cache is written after it was read.
+    """The slot or slots, in a form that waits for the states: caches are written after all of them were read.
 
     A cache that is read after the write is taken into vector memory by a TPU's compiler, and written back as a whole;
     one that is read before it by nothing but chance is copied first, so that the order does not matter.
