@@ -65,9 +65,11 @@ def ask(
         with told_plainly():
             answer(question)
         return
-    if not as_json:
-        typer.echo(f"{rag!r}\nAn empty line ends it.")
-    for text in _lines("" if as_json else "> "):
+    talks = _somebody_types() and not as_json
+    if talks:
+        passages = "no passages" if rag.index is None else f"{len(rag.index):,} passages"
+        typer.echo(f"{passages}, {k or rag.config.eval.k} a question. An empty line ends it.")
+    for text in _lines("> " if talks else ""):
         _goes_on(answer, text)
 
 
@@ -78,6 +80,10 @@ def _waiting(what: str) -> Iterator[None]:
 
     with Console(stderr=True).status(f"{what} ..."):
         yield
+
+
+def _somebody_types() -> bool:
+    return sys.stdin.isatty()
 
 
 def _lines(prompt: str) -> Iterator[str]:

@@ -117,7 +117,8 @@ def _check(config: Config) -> None:
     pairs = [("optimizer.warmup_steps", "train.steps"), ("data.max_question_tokens", "data.max_source_tokens")]
     for small, large in pairs:  # a longer question would leave no room for a passage
         if get(config, small) > get(config, large):
-            raise ConfigError(f"config.{small}: {get(config, small)} is more than config.{large}, {get(config, large)}")
+            what = f"{get(config, small)} is more than config.{large}, {get(config, large)}"
+            raise ConfigError(f"config.{small}: {what}; set it lower (--config.{small}=...), or that higher")
 
 
 def _check_retrieval(config: Config) -> None:

@@ -162,6 +162,10 @@ def evaluate_runs(
         write_json(workdir / "metrics.json", results)
         page = runs_page(workdir.absolute().name, reported, results.get("hot_swap"))
         write_text(workdir / "report.html", render(page))
+        print(
+            f"{workdir / 'report.html'}: every question with its passages. Beside it: metrics.json, and in each run's"
+        )
+        print("directory predictions.jsonl")
     return results
 
 

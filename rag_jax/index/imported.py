@@ -61,7 +61,7 @@ def build_with_embeddings(
         raise ValueError(f"the {backend} backend searches texts: it takes no embeddings")
     with changing(directory):
         if directory.exists() and not overwrite:
-            raise FileExistsError(f"{directory}: exists already; choose another place, or ask to overwrite")
+            raise FileExistsError(f"{directory}: exists already; choose another place, or overwrite it (--overwrite)")
         work = directory.resolve().with_name(f".{directory.resolve().name}.importing")
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()

@@ -113,7 +113,9 @@ def read_manifest(directory: pathlib.Path) -> Manifest:
     """
     path = directory / MANIFEST
     if not path.is_file():
-        raise FileNotFoundError(f"{directory}: no index there (no {MANIFEST}); build one with build_index")
+        raise FileNotFoundError(
+            f"{directory}: no index there (no {MANIFEST}); make one: rag-jax index build SOURCE {directory}"
+        )
     try:
         content = json.loads(path.read_text("utf-8"))
         if content["format"] != FORMAT:

@@ -68,7 +68,7 @@ def build_resumable(
         raise ValueError(f"shard_rows must be 1 or more, not {shard_rows}")
     with changing(directory):
         if directory.exists() and not overwrite:
-            raise FileExistsError(f"{directory}: exists already; choose another place, or ask to overwrite")
+            raise FileExistsError(f"{directory}: exists already; choose another place, or overwrite it (--overwrite)")
         work = directory.resolve().with_name(f".{directory.resolve().name}.building")
         work.mkdir(exist_ok=True)
         # The table is written again each time: reading the passages is the one sure way to know that they are the same.

@@ -107,7 +107,9 @@ def existing(path: str | pathlib.Path) -> pathlib.Path:
     """
     path = pathlib.Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; check the path")
+        raise FileNotFoundError(
+            f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file or folder'}; check the path"
+        )
     return path
 
 

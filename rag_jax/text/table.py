@@ -220,7 +220,7 @@ def written_beside(directory: str | pathlib.Path, replace: bool = False) -> Iter
     """
     directory = pathlib.Path(directory).resolve()
     exists_already = FileExistsError(
-        f"{directory}: exists already; choose another place, remove it, or ask to overwrite"
+        f"{directory}: exists already; choose another place, remove it, or overwrite it (--overwrite)"
     )
     if os.path.lexists(directory) and not replace:
         raise exists_already

@@ -22,7 +22,7 @@ from rag_jax.config import Config, to_json
 from rag_jax.experiment import Parts, load_parts, make_layout, make_retriever, run_index
 from rag_jax.rag.retrieve import ClosedBook, Retriever, make_batch
 from rag_jax.rag.shapes import padding_share, shaped
-from rag_jax.sharding import Layout
+from rag_jax.sharding import Layout, is_first
 from rag_jax.training.checkpoint import Checkpointer
 from rag_jax.training.collapse import CollapseMonitor
 from rag_jax.training.examples import Examples
@@ -90,6 +90,8 @@ def _train(
     index_encoder = parts.params["passage_encoder"] if every else None
     state = saved_or_new_state(checkpointer, trainable, optimizer, layout, index_encoder)
     first = int(state.step)
+    if first and is_first():
+        print(f"{workdir}: goes on after step {first} of {t.steps}", flush=True)
     if first >= t.steps:
         return merge(layout.to_host(state.trainable), frozen)
     checked = _checked(validate, parts.collection.validation) if t.validation_questions else None

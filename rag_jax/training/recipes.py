@@ -20,7 +20,7 @@ from rag_jax.models.presets import BART_PRESETS, BERT_PRESETS, TINY_VOCAB
 from rag_jax.models.weights import load_params, save_params
 from rag_jax.rag.model import architecture, init_towers, save_weights
 from rag_jax.rag.retrieve import embed_passages
-from rag_jax.sharding import start
+from rag_jax.sharding import is_first, start
 from rag_jax.text.datasets import load_collection
 from rag_jax.text.table import PassageTable
 from rag_jax.text.tokens import Tokenizers, load_tokenizer
@@ -54,6 +54,8 @@ def run_recipe(
         start()
         more = {"validate": validate} if config.recipe == "rag" else {}
         RECIPES[config.recipe](config, workdir, traced=_steps(profile), **more)
+        if config.recipe == "rag" and is_first():
+            print(f"{workdir}: trained. What it answers: python eval.py --workdir={workdir}", flush=True)
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return STOPPED

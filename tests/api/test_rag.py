@@ -1,6 +1,7 @@
 """The Python API and `rag-jax ask`, on the weights that ship and the passages of two countries."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -229,7 +230,13 @@ def test_the_command_answers_questions_until_an_empty_line(ask):
     assert "the limit is 64" in result.stderr
     shown = ask(given=f"{KENYA}\n").stdout
     assert TRUTH["Kenya"] in shown
-    assert "An empty line ends it." in shown
+    assert shown.startswith(KENYA)  # and no prompt before it: nobody types
+
+
+def test_whoever_types_is_told_what_is_searched_and_how_to_end(ask, monkeypatch):
+    monkeypatch.setattr("rag_jax.commands.ask._somebody_types", lambda: True)
+    shown = ask(given="\n").stdout
+    assert re.match(rf"[\d,]+ passages, {K} a question\. An empty line ends it\.\n> ", shown)
 
 
 def test_a_model_that_is_not_there_is_one_message(ask):
