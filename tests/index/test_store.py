@@ -164,7 +164,7 @@ def test_a_manifest_that_disagrees_with_its_files_is_refused(tmp_path, vectors, 
 
 
 def test_where_there_is_no_index_the_message_says_how_to_make_one(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no index there.*build_index"):
+    with pytest.raises(FileNotFoundError, match=r"no index there.*rag-jax index build"):
         open_index(tmp_path)
 
 

@@ -216,3 +216,10 @@ def test_large_and_padded_numbers_are_ids_of_their_own(tmp_path):
     for id in ids:
         again = write(tmp_path, lines(*records, {"id": id, "title": "", "text": ""}), "again.jsonl")
         assert f"line {len(ids) + 1}: the id {id!r} came before" in fault(again)
+
+
+def test_a_folder_in_the_place_of_a_file_is_told_apart_from_nothing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="a folder, not a file; check the path"):
+        read_questions(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no such file or folder; check the path"):
+        read_questions(tmp_path / "none")

@@ -281,5 +281,5 @@ def test_a_fault_is_named_with_its_place(tmp_path, dataset, name, content, what)
 
 @pytest.mark.parametrize("dataset", TASKS)
 def test_a_file_that_is_not_there_is_named(tmp_path, dataset):
-    with pytest.raises(FileNotFoundError, match="no such file; check the path"):
+    with pytest.raises(FileNotFoundError, match="no such file or folder; check the path"):
         task_questions(dataset, tmp_path / "none.jsonl")
