@@ -171,10 +171,15 @@ class Retriever:
     ) -> Batch:
         """The batch for these hits. Its shapes do not depend on what was found: only `source_width` does."""
         found = hits.rows >= 0
-        valid, scores = _prior(hits)
-        vectors = self.vectors(hits.rows)
         passages = np.where(found[..., None], self.tokens[np.where(found, hits.rows, 0)], self.pad_id)
-        given = question, source_question, passages, vectors, valid, target, weight, scores
+        return self._with(hits, question, source_question, passages, target, weight)
+
+    def _with(
+        self, hits: Hits, question: Any, source_question: Any, passages: Int[np.ndarray, "B K P"], *answers: Any
+    ) -> Batch:
+        """The batch with these tokens of the passages, and what else a step needs of the hits."""
+        valid, scores = _prior(hits)
+        given = question, source_question, passages, self.vectors(hits.rows), valid, *answers, scores
         more: dict[str, Any] = {
             "null_document": hits.null_document,
             "encoder_passages": self.encoder_passages(hits.rows),
@@ -228,14 +233,7 @@ class HfCompatRetriever(Retriever):
         sources = hf_compat_sources(self.tokenizers, question, passages, self.max_source, self.form)
         longest = int((sources != self.pad_id).sum(-1).max())
         sources = sources[..., : bucket(longest, 32, self.max_source)]
-        valid, scores = _prior(hits)
-        vectors = self.vectors(hits.rows)
-        given = question, source_question[:, :0], sources, vectors, valid, target, weight, scores
-        more: dict[str, Any] = {
-            "null_document": hits.null_document,
-            "encoder_passages": self.encoder_passages(hits.rows),
-        }
-        return Batch(*given, **more)
+        return self._with(hits, question, source_question[:, :0], sources, target, weight)
 
 
 class DeviceRetriever(Retriever):
