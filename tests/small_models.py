@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from rag_jax.models.bart import Bart, BartConfig
+from rag_jax.models.layers import LANES
 
 SMALL_BART = BartConfig(
     vocab_size=21,
@@ -21,7 +22,7 @@ SMALL_BART = BartConfig(
     dropout=0.0,
     has_logits_bias=True,
     init_std=0.5,
-    cache_row=128,  # as on a TPU: both heads share the rows of the caches
+    cache_row=LANES,  # as on a TPU: both heads share the rows of the caches
 )
 
 ONE_LAYER_BART = dataclasses.replace(

@@ -13,7 +13,7 @@ from rag_jax.evaluation.compare import ComparedRun, differing
 from rag_jax.evaluation.figures import OF_RETRIEVAL
 from rag_jax.evaluation.over_k import em_points, headline
 from rag_jax.evaluation.report.labels import label
-from rag_jax.evaluation.tables import add_figures, print_whole
+from rag_jax.evaluation.tables import add_figures, cell, print_whole
 from rag_jax.text.printable import terminal_text
 
 
@@ -26,7 +26,7 @@ def print_comparison(runs: Sequence[ComparedRun], console: Console | None = None
         for path in differing(runs)
     }
     names = list(dict.fromkeys(n for run in runs for n, value in run.figures.items() if not isinstance(value, list)))
-    cells = {name: [_cell(run.figures.get(name)) for run in runs] for name in names}
+    cells = {name: [cell(run.figures.get(name)) for run in runs] for name in names}
     answered = {label(name): own for name, own in cells.items() if not name.startswith(OF_RETRIEVAL)}
     _print(console, "Runs", run_names, settings | answered)
     retrieved = {label(name): own for name, own in cells.items() if name.startswith(OF_RETRIEVAL)}
@@ -41,7 +41,7 @@ def print_over_k(runs: Mapping[str, Mapping[str, Any]], console: Console | None 
         return
     ks = sorted({k for pairs in points.values() for k, _ in pairs})
     title = f"{label(headline(next(iter(runs.values()))))} for k at test"
-    columns = {f"k={k}": [_cell(dict(pairs).get(k)) for pairs in points.values()] for k in ks}
+    columns = {f"k={k}": [cell(dict(pairs).get(k)) for pairs in points.values()] for k in ks}
     _print(console or Console(), title, list(points), columns)
 
 
@@ -57,9 +57,3 @@ def _print(console: Console, title: str, names: Sequence[str], columns: Mapping[
 
 def _setting(value: Any) -> str:
     return (", ".join(value) or "none") if isinstance(value, tuple) else str(value)
-
-
-def _cell(value: float | int | None) -> str:
-    if value is None:
-        return "-"
-    return str(value) if isinstance(value, int) else f"{value:.3f}"

@@ -162,10 +162,7 @@ def evaluate_runs(
         write_json(workdir / "metrics.json", results)
         page = runs_page(workdir.absolute().name, reported, results.get("hot_swap"))
         write_text(workdir / "report.html", render(page))
-        print(
-            f"{workdir / 'report.html'}: every question with its passages. Beside it: metrics.json, and in each run's"
-        )
-        print("directory predictions.jsonl")
+        print(f"{workdir / 'report.html'}: every question with its passages; in each run's directory predictions.jsonl")
     return results
 
 

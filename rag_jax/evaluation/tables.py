@@ -36,7 +36,7 @@ def print_recall(figures: Mapping[str, Any], console: Console | None = None) -> 
     for name in names:
         table.add_column(name, justify="right")
     for row in rows:
-        table.add_row(*map(_cell, row.values()))
+        table.add_row(*map(cell, row.values()))
     (console or Console()).print(table)
 
 
@@ -49,7 +49,7 @@ def print_hot_swap(table: Mapping[str, Any], console: Console | None = None) -> 
         shown.add_column(f"leaders of {edition}", justify="right")
     for edition in editions:
         row = table[f"{edition}_index"]
-        shown.add_row(terminal_text(edition), *(_cell(row[f"{other}_leaders"]) for other in editions))
+        shown.add_row(terminal_text(edition), *(cell(row[f"{other}_leaders"]) for other in editions))
     (console or Console()).print(shown)
 
 
@@ -81,14 +81,14 @@ def print_answers(
         table.add_column("passage")
         for source in given.sources:
             text = f"{source.passage.title}: {source.passage.text}"
-            table.add_row(_cell(source.prior), _cell(source.posterior), terminal_text(text[:160]))
+            table.add_row(cell(source.prior), cell(source.posterior), terminal_text(text[:160]))
         console.print(table)
 
 
 def _by_run(title: str, results: Mapping[str, Mapping[str, float]]) -> Table:
     """Runs against figures. The longer list goes down the page, as a terminal is seldom wide."""
     names = list(dict.fromkeys(name for figures in results.values() for name in figures))
-    cells = {(run, name): _cell(figures.get(name)) for run, figures in results.items() for name in names}
+    cells = {(run, name): cell(figures.get(name)) for run, figures in results.items() for name in names}
     down = len(results) >= len(names)
     table = Table("run" if down else "", title=title, title_justify="left")
     by_name = {name.replace("_", " "): [cells[run, name] for run in results] for name in names}
@@ -100,7 +100,8 @@ def _by_run(title: str, results: Mapping[str, Mapping[str, float]]) -> Table:
     return table
 
 
-def _cell(value: float | int | None) -> str:
+def cell(value: float | int | None) -> str:
+    """A count as it is, a share with three places, '-' for what was not measured."""
     if value is None:
         return "-"
     return str(value) if isinstance(value, int) else f"{value:.3f}"

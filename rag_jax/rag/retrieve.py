@@ -170,21 +170,23 @@ class Retriever:
         weight: Float[np.ndarray, "B"] | None = None,
     ) -> Batch:
         """The batch for these hits. Its shapes do not depend on what was found: only `source_width` does."""
-        found = hits.rows >= 0
-        passages = np.where(found[..., None], self.tokens[np.where(found, hits.rows, 0)], self.pad_id)
-        return self._with(hits, question, source_question, passages, target, weight)
-
-    def _with(
-        self, hits: Hits, question: Any, source_question: Any, passages: Int[np.ndarray, "B K P"], *answers: Any
-    ) -> Batch:
-        """The batch with these tokens of the passages, and what else a step needs of the hits."""
+        source_question, passages = self._sources(hits, question, source_question)
         valid, scores = _prior(hits)
-        given = question, source_question, passages, self.vectors(hits.rows), valid, *answers, scores
+        vectors = self.vectors(hits.rows)
+        given = question, source_question, passages, vectors, valid, target, weight, scores
         more: dict[str, Any] = {
             "null_document": hits.null_document,
             "encoder_passages": self.encoder_passages(hits.rows),
         }
         return Batch(*given, **more)
+
+    def _sources(
+        self, hits: Hits, question: Int[np.ndarray, "B Q"], source_question: Int[np.ndarray, "B L"]
+    ) -> tuple[Int[np.ndarray, "B L"], Int[np.ndarray, "B K P"]]:
+        """What the step joins: the question and the passages, as the generator reads them."""
+        found = hits.rows >= 0
+        passages = np.where(found[..., None], self.tokens[np.where(found, hits.rows, 0)], self.pad_id)
+        return source_question, passages
 
     def encoder_passages(self, rows: Int[np.ndarray, "B K"]) -> Int[np.ndarray, "B K P"] | None:
         """These rows' passages for the passage encoder, if steps encode them; row 0's where there is none."""
@@ -220,20 +222,14 @@ class HfCompatRetriever(Retriever):
         super().__init__(index, tokenizers, k, layout, encoded_in_step, null_document)
         self.max_source, self.form = max_source, form
 
-    def batch(
-        self,
-        hits: Hits,
-        question: Int[np.ndarray, "B Q"],
-        source_question: Int[np.ndarray, "B L"],
-        target: Int[np.ndarray, "B T"] | None = None,
-        weight: Float[np.ndarray, "B"] | None = None,
-    ) -> Batch:
-        """A batch with whole sources in the place of passages, as wide as the longest needs in steps of 32."""
+    def _sources(
+        self, hits: Hits, question: Int[np.ndarray, "B Q"], source_question: Int[np.ndarray, "B L"]
+    ) -> tuple[Int[np.ndarray, "B 0"], Int[np.ndarray, "B K S"]]:
+        """No question, and whole sources in the place of passages, as wide as the longest needs in steps of 32."""
         passages = [[self.index.passages[int(i)] if i >= 0 else None for i in row] for row in hits.rows]
         sources = hf_compat_sources(self.tokenizers, question, passages, self.max_source, self.form)
         longest = int((sources != self.pad_id).sum(-1).max())
-        sources = sources[..., : bucket(longest, 32, self.max_source)]
-        return self._with(hits, question, source_question[:, :0], sources, target, weight)
+        return source_question[:, :0], sources[..., : bucket(longest, 32, self.max_source)]
 
 
 class DeviceRetriever(Retriever):

@@ -204,7 +204,7 @@ def test_a_place_without_a_passage_changes_nothing_with_beams(params, case, four
     assert (result.posterior[..., 0] == 0).all()
 
 
-@pytest.mark.parametrize(("chunk", "parts"), [(1, 1), (5, B)])
+@pytest.mark.parametrize(("chunk", "parts"), [(1, 1), (5, B), pytest.param(16, 1, marks=pytest.mark.slow)])
 def test_pruning_and_chunks_change_the_cost_and_not_the_answer(params, case, four, chunk, parts):
     pruned = run(decode_sequence, params, case, FOUR, chunk=chunk, parts=parts)
     whole = run(decode_sequence, params, case, FOUR, chunk=chunk, parts=parts, prune=False)
