@@ -72,6 +72,14 @@ class BartConfig:
         return head_groups(self.decoder_heads, self.width, self.cache_row)
 
     @property
+    def source_key_axes(self) -> str:
+        """How the source's keys lie while tokens are decoded: as a score product reads them, many times, at least cost.
+
+        That is with time last on a TPU, where heads share rows, and as they are made elsewhere.
+        """
+        return "rgws" if self.cache_groups < self.decoder_heads else "rgsw"
+
+    @property
     def table_rows(self) -> int:
         """Rows of the embedding table, padding included."""
         return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
@@ -150,9 +158,9 @@ class DecoderLayer(Network):
     def cross_keys_values(
         self, encoded: Float[Array, "Rows W D"], packing: Packing | None, width: int
     ) -> tuple[Array, Array]:
-        """Keys [R,G,w,C] and values [R,G,C,w] of the sources, C = `width`: once for all steps and all beams."""
+        """Keys (`source_key_axes`) and values [R,G,C,w] of the sources, C = `width`: once for all steps and beams."""
         key, value = self.cross_attention.keys_values(encoded, self.config.cache_groups, _apart(packing, width))
-        return key.swapaxes(2, 3), value
+        return key.swapaxes(2, 3) if self.config.source_key_axes == "rgws" else key, value
 
     def own_keys_values(self, x: Float[Array, "R N D"]) -> tuple[Array, Array]:
         """Keys and values of new tokens, [R,G,N,w] each, to be written into the cache."""
@@ -274,15 +282,19 @@ class Bart(Network):
         scores = self.tokens.attend(states).astype(jnp.float32)
         return self._of_words(scores, jnp.arange(self.config.table_rows))
 
-    def logits_by_token(self, states: Float[Array, "*axes D"]) -> Float[Array, "V *axes"]:
+    def logits_by_token(
+        self, states: Float[Array, "*axes D"], first: int = 0, count: int | None = None
+    ) -> Float[Array, "V *axes"]:
         """`logits` with the vocabulary first: for a few states only, where the table is the larger side of the product.
 
-        A product takes its first operand as it lies and repacks the second, which here is the small one.
+        A product takes its first operand as it lies and repacks the second, which here is the small one. Of `count`
+        tokens from `first` on; None: of all that follow.
         """
-        table = self.tokens.embedding.astype(states.dtype)
+        stop = self.config.table_rows if count is None else min(first + count, self.config.table_rows)
+        table = self.tokens.embedding[first:stop].astype(states.dtype)
         scores = jnp.einsum("vd,...d->v...", table, states).astype(jnp.float32)
-        tokens = jnp.arange(self.config.table_rows).reshape(-1, *(1,) * (scores.ndim - 1))
-        return self._of_words(scores, tokens, lambda bias: bias.reshape(tokens.shape))
+        tokens = jnp.arange(first, stop).reshape(-1, *(1,) * (scores.ndim - 1))
+        return self._of_words(scores, tokens, lambda bias: bias[first:stop].reshape(tokens.shape))
 
     def token_logits(self, states: Float[Array, "*axes D"], tokens: Int[Array, "*axes"]) -> Float[Array, "*axes"]:
         """What `logits` has at one token for each state, without computing the others."""

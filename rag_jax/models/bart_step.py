@@ -21,7 +21,7 @@ from rag_jax.models.cache_rows import BLOCK, Blocks, take_rows, write_slots
 from rag_jax.models.layers import Segment
 from rag_jax.models.packing import Packing
 
-KeysValues = tuple[Array, Array]  # [R, G, length, w] each, see `head_groups`; the source's keys [R, G, w, length]
+KeysValues = tuple[Array, Array]  # [R, G, length, w] each, see `head_groups`; for the source `source_key_axes`
 
 
 class StepParams(NamedTuple):
@@ -172,7 +172,8 @@ def _layers(
     for p, cache, source in zip(params.layers, caches, cross, strict=True):
         own: KeysValues = layer.apply({"params": p}, x, method=layer.own_keys_values)
         looked_at = past(cache), Segment(*own, beside[:, None])
-        x = layer.apply({"params": p}, x, looked_at, Segment(*source, source_mask, "rgws"), True, method=layer.combine)
+        read = Segment(*source, source_mask, config.source_key_axes)
+        x = layer.apply({"params": p}, x, looked_at, read, True, method=layer.combine)
         new.append((cache, own))
     return x, tuple(keep(cache, own, x) for cache, own in new)
 

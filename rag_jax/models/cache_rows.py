@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
+from rag_jax.models.softmax import Seen, both, look_at, nothing_seen
+
 BLOCK = 128  # slots
 
 
@@ -31,34 +33,22 @@ class Blocks(NamedTuple):
     written: Any
 
 
-def attend_blocks(
-    query: Float[Array, "S G N w"], blocks: Blocks, repeat: int
-) -> tuple[Float[Array, "S G N w"], Float[Array, "S G N 1"]]:
-    """The mean of the values, weighted by the softmax of the scores, and the scores' log-sum-exp in float32.
+def look_at_blocks(query: Float[Array, "S G N w"], blocks: Blocks, repeat: int) -> Seen:
+    """What the queries take from the blocks, one block after the other.
 
     Args:
       query: scaled; N = `repeat` x T.
-      blocks: what is looked at. A query that may look nowhere has a log-sum-exp far below all others.
+      blocks: what is looked at.
       repeat: how often the mask's queries are repeated.
     """
-    least = jnp.finfo(jnp.float32).min
 
-    def look(block: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        peak, total, mixed = state
+    def look(block: Array, seen: Seen) -> Seen:
         cut = lambda x, axis: jax.lax.dynamic_slice_in_dim(x, block * BLOCK, BLOCK, axis)  # noqa: E731
         key, value = (take_rows(cut(cache, 2), blocks.rows) for cache in (blocks.key, blocks.value))
         mask = jnp.tile(cut(blocks.mask, 3), (1, 1, repeat, 1))
-        score = jnp.where(mask, jnp.einsum("rgtw,rgsw->rgts", query, key).astype(jnp.float32), least)
-        higher = jnp.maximum(peak, score.max(-1, keepdims=True))
-        weights, kept = jnp.exp(score - higher), jnp.exp(peak - higher)
-        mix = jnp.einsum("rgts,rgsw->rgtw", weights.astype(value.dtype), value)
-        return higher, total * kept + weights.sum(-1, keepdims=True), mixed * kept + mix
+        return both(seen, look_at(query, key, value, mask))
 
-    nothing = jnp.zeros((*query.shape[:3], 1), jnp.float32)
-    start = nothing + least, nothing, jnp.zeros(query.shape, jnp.float32)
-    peak, total, mixed = jax.lax.fori_loop(0, blocks.written, look, start)
-    some = jnp.maximum(total, 1e-30)
-    return (mixed / some).astype(query.dtype), peak + jnp.log(some)
+    return jax.lax.fori_loop(0, blocks.written, look, nothing_seen(query))
 
 
 def take_rows(x: Shaped[Array, "R *axes"], rows: Int[Array, "Parts n"]) -> Shaped[Array, "S *axes"]:

@@ -6,7 +6,6 @@ Both models are post-LayerNorm transformers (Devlin et al. 2019; Lewis et al. 20
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from rag_jax.models.cache_rows import Blocks, attend_blocks
+from rag_jax.models.cache_rows import Blocks, look_at_blocks
+from rag_jax.models.softmax import look_at, merged
 
 REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
     "full": None,  # save nothing inside a layer
@@ -78,8 +78,7 @@ class Segment(NamedTuple):
     """Something to look at.
 
     Attributes:
-      key: [R,G,S,w] or, as `key_axes` says, [R,G,w,S]: what is looked at many times costs less with its keys so, as the
-        score product then reads them in the order in which they lie.
+      key: [R,G,S,w] or, as `key_axes` says, [R,G,w,S].
       value: [R,G,S,w].
       mask: bool [R,G,T,S], true where a query may look; any axis but the last may be 1.
       key_axes: 'rgsw' or 'rgws'.
@@ -112,37 +111,21 @@ def attend(
     if together > 1:
         mine = jnp.arange(wide) // (wide // together) == jnp.arange(together)[:, None, None]  # [together, 1, w]
         query = jnp.where(mine, query[:, :, None], 0).reshape(rows, groups, together * time, wide)
-    segments = [part for part in looked_at if isinstance(part, Segment)]
-    scores = []
-    for key, _, mask, key_axes in segments:
-        if together > 1 and mask.shape[2] > 1:
-            mask = jnp.tile(mask, (1, 1, together, 1))
-        score = jnp.einsum(f"rgtw,{key_axes}->rgts", query, key).astype(jnp.float32)
-        scores.append(jnp.where(mask, score, jnp.finfo(jnp.float32).min))
-    parts = (
-        jnp.einsum("rgts,rgsw->rgtw", drop(weights.astype(value.dtype)), value)
-        for weights, (_, value, _, _) in zip(_softmax(scores), segments, strict=True)
-    )
-    mixed = functools.reduce(jnp.add, parts)
-    for blocks in looked_at:
-        if isinstance(blocks, Blocks):
-            total = functools.reduce(jnp.logaddexp, (jax.nn.logsumexp(score, -1, keepdims=True) for score in scores))
-            others, theirs = attend_blocks(query, blocks, together)
-            share = jax.nn.sigmoid(total - theirs)
-            mixed = (share * mixed + (1 - share) * others).astype(mixed.dtype)
+    seen = [
+        look_at(query, part.key, part.value, _repeated(part.mask, together), drop, part.key_axes)
+        if isinstance(part, Segment)
+        else look_at_blocks(query, part, together)
+        for part in looked_at
+    ]
+    mixed = merged(seen).astype(query.dtype)
     if together > 1:
         mixed = jnp.where(mine, mixed.reshape(rows, groups, together, time, wide), 0).sum(2)
     return mixed.transpose(0, 2, 1, 3).reshape(rows, time, groups * wide)
 
 
-def _softmax(scores: list[Float[Array, "R G T _"]]) -> list[Float[Array, "R G T _"]]:
-    """Softmax over the last axes of all arrays together. Joining them would copy the longest."""
-    if len(scores) == 1:
-        return [jax.nn.softmax(scores[0], axis=-1)]
-    peak = functools.reduce(jnp.maximum, (score.max(-1, keepdims=True) for score in scores))
-    exponentials = [jnp.exp(score - peak) for score in scores]
-    total = sum(e.sum(-1, keepdims=True) for e in exponentials)
-    return [e / total for e in exponentials]
+def _repeated(mask: Bool[Array, "#R #G #T S"], together: int) -> Bool[Array, "#R #G _ S"]:
+    """The mask for as many queries of each as there are heads in a group."""
+    return jnp.tile(mask, (1, 1, together if mask.shape[2] > 1 else 1, 1))
 
 
 class Attention(nn.Module):

@@ -23,6 +23,7 @@ Under = Callable[[Array, Array], Array]
 Step = Callable[[Any, Array, Array, Array], tuple[Array, Any, Under]]
 """(kept, newest token [B,N], its place, slots seen [B,N,L]) -> (next-token log-probabilities [B,N,V], kept, Under)."""
 
+BLOCK = 128  # tokens
 NEVER = -1.0e9  # a score that no hypothesis reaches, finite as in transformers
 
 
@@ -158,12 +159,36 @@ def _single(
     return rows, kept
 
 
+def top_of_blocks(
+    values: Float[Array, "B N V"], count: int, block: int = BLOCK
+) -> tuple[Float[Array, "B N c"], Int[Array, "B N c"]]:
+    """`jax.lax.top_k` of a long axis: the `count` best lie in the `count` blocks whose maxima are the greatest.
+
+    Only maxima look at everything, with the vocabulary first as the decoder's head gives it, and on all cores.
+    """
+    batch, rows, size = values.shape
+    blocks = -(-size // block)
+    if blocks <= count:
+        best, at = jax.lax.top_k(values, count)
+        return best, at
+    by_token = jnp.moveaxis(values, -1, 0)
+    by_token = jnp.pad(by_token, ((0, blocks * block - size), (0, 0), (0, 0)), constant_values=-jnp.inf)
+    cut = by_token.reshape(blocks, block, batch, rows)
+    _, which = jax.lax.top_k(jnp.moveaxis(cut.max(1), 0, -1), count)
+    which = which.sort(axis=-1)  # of equal values the first counts
+    # Written out, because an index that counts the questions would bring all devices' scores to each.
+    axes = jax.lax.GatherDimensionNumbers((3,), (0,), (0,), (2, 3), (0, 1))
+    chosen = jax.lax.gather(cut, which[..., None], axes, (1, block, 1, 1))  # [B,N,c,block]
+    best, at = jax.lax.top_k(chosen.reshape(batch, rows, -1), count)
+    return best, jnp.take_along_axis(which, at // block, axis=-1) * block + at % block
+
+
 def _continuations(logp: Float[Array, "B N V"], count: int, gumbel: Array | None) -> tuple[Array, Array, Array]:
     """The `count` best continuations over all beams (scores, beams, tokens), or as many drawn without replacement."""
     ranked = logp if gumbel is None else logp + gumbel
     batch, _, size = logp.shape
     each = min(count, size)
-    value, token = jax.lax.top_k(ranked, each)  # of every beam first: far fewer are left to merge
+    value, token = top_of_blocks(ranked, each)  # of every beam first: far fewer are left to merge
     value, place = jax.lax.top_k(value.reshape(batch, -1), count)
     parent = place // each
     token = jnp.take_along_axis(token.reshape(batch, -1), place, axis=1)

@@ -7,6 +7,7 @@ the exact rescoring of thorough decoding after them. Fusion-in-Decoder is decode
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ from rag_jax.rag.candidates import candidates, lower_bounds
 from rag_jax.rag.rescore import Prefixes, rescore, slots_needed
 from rag_jax.rag.rules import DecodeOptions
 
+LOGITS_BYTES = 2**26  # logits made at a time: half of a TPU's vector memory
 CHUNK = 16  # prefixes that rescoring computes at a time for each passage
 
 
@@ -115,6 +117,23 @@ class _Decoder:
         total = jax.nn.logsumexp(logits, axis=0)
         return logits - total, total
 
+    def mixture(
+        self, prior: Float[Array, "B K"], states: Float[Array, "K B N D"]
+    ) -> tuple[Float[Array, "V B N"], Float[Array, "K B N"]]:
+        """RAG-Token's next-token distribution, and `logprobs`' second result.
+
+        The logits of many passages are made in parts: a part is still in fast memory when it is summed.
+        """
+        model, words = Bart(self.config), self.config.table_rows
+        parts = -(-4 * words * math.prod(states.shape[:-1]) // LOGITS_BYTES)
+        count = -(-words // parts)
+        logits = [
+            model.apply({"params": self.split.model}, states, first, count, method=model.logits_by_token)
+            for first in range(0, words, count)
+        ]
+        total = functools.reduce(jnp.logaddexp, (jax.nn.logsumexp(part, axis=0) for part in logits))
+        return jnp.concatenate([marginal.next_token_mixture(prior, part - total) for part in logits]), total
+
     def under(self, states: Float[Array, "B K N D"], total: Float[Array, "B K N"]) -> Callable[[Array, Array], Array]:
         """See `beam.Under`. From the states: looking into the logits would make XLA copy them into another layout."""
         model = Bart(self.config)
@@ -202,9 +221,8 @@ def _search_mixture(
 
     def step(caches: Any, newest: Array, place: Array, seen: Array) -> Any:
         states, caches = decoder.states_under_all(caches, newest, place[None, None], place * count, seen)
-        logp, total = decoder.logprobs(states.swapaxes(0, 1))
-        mixture = jnp.moveaxis(marginal.next_token_mixture(prior, logp), 0, -1)
-        return mixture, caches, decoder.under(states, total.swapaxes(0, 1))
+        mixture, total = decoder.mixture(prior, states.swapaxes(0, 1))
+        return jnp.moveaxis(mixture, 0, -1), caches, decoder.under(states, total.swapaxes(0, 1))
 
     size = {"batch": decoder.batch, "passages": decoder.passages}
     caches = decoder.caches(options.max_new_tokens * count)

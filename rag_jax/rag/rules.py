@@ -92,17 +92,18 @@ def restrict(
       options: the rules.
       start_id, eos_id, pad_id: the generator's special tokens.
     """
-    logp = logp.at[..., pad_id].set(-jnp.inf)
+    ids = jnp.arange(logp.shape[-1])
+    banned = ids == pad_id  # masks, not writes, of which each would copy all scores
     history = jnp.concatenate([jnp.full_like(tokens[..., :1], start_id), tokens], axis=-1)
-    if options.no_repeat_ngram_size:
-        logp = _ban_repeats(logp, history, step + 1, options.no_repeat_ngram_size)
     for word in options.bad_words_ids:
         if word != (eos_id,):  # transformers' rule: the end token alone is never a bad word
             matches = _ends_with(history, step + 1, word[:-1])
-            logp = logp.at[..., word[-1]].add(jnp.where(matches, -jnp.inf, 0.0))
+            banned = banned | (matches[..., None] & (ids == word[-1]))
     if options.min_new_tokens:
-        logp = logp.at[..., eos_id].add(jnp.where(step < options.min_new_tokens, -jnp.inf, 0.0))
-    ids = jnp.arange(logp.shape[-1])
+        banned = banned | ((ids == eos_id) & (step < options.min_new_tokens))
+    logp = jnp.where(banned, -jnp.inf, logp)
+    if options.no_repeat_ngram_size:
+        logp = _ban_repeats(logp, history, step + 1, options.no_repeat_ngram_size)
     forced = ((options.forced_bos_token_id, 0), (options.forced_eos_token_id, options.max_new_tokens - 1))
     for token, place in forced:
         if token is not None:

@@ -12,7 +12,7 @@ import pytest
 from rag_jax.models.bart import Bart
 from rag_jax.rag import decode as decoding
 from rag_jax.rag import marginal
-from rag_jax.rag.beam import Special, search
+from rag_jax.rag.beam import Special, search, top_of_blocks
 from rag_jax.rag.decode import decode_sequence, decode_token
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.score import answer_token_logprobs
@@ -292,6 +292,20 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it():
     order = np.argsort(-p)
     kept = set(order[: int(np.searchsorted(np.cumsum(p[order]), 0.6)) + 1].tolist())
     assert set(sampled(TABLE, 2000, top_p=0.6)[:, 0].tolist()) == kept
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "block"), [(1000, 8, 128), (1000, 3, 7), (1024, 8, 128), (50, 4, 8), (9, 9, 4)]
+)
+@pytest.mark.parametrize("kind", ["all different", "many equal", "mostly impossible"])
+def test_the_best_of_blocks_are_the_best_of_all_and_of_equal_ones_the_first(rng, size, count, block, kind):
+    shape = (3, 4, size)
+    values = rng.integers(0, 3, shape) if kind == "many equal" else rng.normal(size=shape)
+    if kind == "mostly impossible":
+        values = np.where(rng.random(shape) < 0.002, values, -np.inf)
+    values = jnp.asarray(values, jnp.float32)
+    for found, expected in zip(top_of_blocks(values, count, block), jax.lax.top_k(values, count), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_sampling_without_a_key_is_refused():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rag_jax.models.bart import Bart
+from rag_jax.rag import decode as decoding
 from rag_jax.rag import marginal
 from rag_jax.rag.decode import decode_sequence, decode_token
 from rag_jax.rag.rules import DecodeOptions
@@ -161,6 +162,15 @@ def test_heads_with_rows_of_their_own_give_the_answers_of_heads_that_share_them(
     np.testing.assert_array_equal(one.tokens, other.tokens)
     np.testing.assert_allclose(one.logprob, other.logprob, atol=1e-5)
     np.testing.assert_allclose(one.posterior, other.posterior, atol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_logits_made_in_parts_give_the_answers_of_logits_made_at_once(params, case, decoded, parts, monkeypatch):
+    monkeypatch.setattr(decoding, "LOGITS_BYTES", -(-4 * CONFIG.table_rows * B * K // parts))
+    in_parts = jax.jit(lambda: best_of(decode_token(params, CONFIG, *case, GREEDY)))()
+    np.testing.assert_array_equal(in_parts.tokens, decoded["token"].tokens)
+    for name in ("logprob", "posterior", "token_posterior"):
+        np.testing.assert_allclose(getattr(in_parts, name), getattr(decoded["token"], name), atol=1e-5)
 
 
 @both
