@@ -1,5 +1,7 @@
 """Attention in pieces against attention over the row that the pieces make."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,19 +28,21 @@ def make(rng, queries, rows_of_mask):
     return made(R, G, queries, W), made(R, G, S, W), made(R, G, S, W), mask
 
 
-@pytest.mark.parametrize("cuts", [(), (1,), (3, 10)])
-@pytest.mark.parametrize(("queries", "rows_of_mask"), [(2, 1), (2, 2), (S, 1), (S, S), (S + 3, 1)])
+@pytest.mark.parametrize("cuts", [(), (1, 10)])
+@pytest.mark.parametrize(("queries", "rows_of_mask"), [(2, 1), (2, 2), (S + 3, S + 3)])
 def test_pieces_are_weighted_as_if_they_stood_in_one_row(rng, cuts, queries, rows_of_mask):
     """More queries than keys and fewer; values and gradients."""
     case = make(rng, queries, rows_of_mask)
-    np.testing.assert_allclose(in_pieces(cuts, *case), in_one_row(*case), atol=2e-6)
     weight = jnp.asarray(rng.normal(size=(R, G, queries, W)), jnp.float32)
-    found, expected = (
-        jax.grad(lambda *given, f=f: (f(*given, case[3]) * weight).sum(), argnums=(0, 1, 2))(*case[:3])
-        for f in (lambda *given: in_pieces(cuts, *given), in_one_row)
-    )
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def value_and_gradients(f, *given):
+        loss = lambda *given: (f(*given, case[3]) * weight).sum()  # noqa: E731
+        return f(*given, case[3]), *jax.grad(loss, argnums=(0, 1, 2))(*given)
+
+    found, expected = (value_and_gradients(f, *case[:3]) for f in (functools.partial(in_pieces, cuts), in_one_row))
     for mine, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=2e-5)
+        np.testing.assert_allclose(mine, theirs, atol=5e-6)
 
 
 @pytest.mark.parametrize("queries", [2, S])
