@@ -100,8 +100,7 @@ def attend(
 
     Args:
       query: projected, of the keys' and values' compute dtype.
-      looked_at: as if all stood in one row, at least one of them a segment. A query that may look nowhere gets a
-        uniform average, never NaN.
+      looked_at: as if all stood in one row. A query that may look nowhere gets a uniform average, never NaN.
       drop: dropout on the weights, [R,G,T,S].
       together: heads in a group, see `head_groups`; w is their joint width. Each gets queries of its own, zero where
         the others' keys stand: products of whole rows, and the zeros add nothing.

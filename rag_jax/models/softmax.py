@@ -51,7 +51,7 @@ def look_at(
     # selection takes apart; with as many queries as keys that gains nothing.
     few = query.shape[2] < value.shape[2]
     score = score + jnp.where(mask, 0, least) if few else jnp.where(mask, score, least)
-    peak = jax.lax.stop_gradient(score.max(-1, keepdims=True))  # nothing depends on it
+    peak = jax.lax.stop_gradient(score.max(-1, keepdims=True))  # what is merged does not depend on it
     weights = jnp.exp(score - peak)
     mixed = jnp.einsum("rgts,rgsw->rgtw", drop(weights.astype(value.dtype)), value)
     return Seen(peak, weights.sum(-1, keepdims=True), mixed)
