@@ -4,12 +4,13 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 WORLD := runs/world
 
-.PHONY: help demo test test-slow test-long lint docs clean
+.PHONY: help demo test test-slow test-long test-tpu lint docs clean
 
 help:
 	@echo "make demo    train RAG-Sequence, RAG-Token and a closed-book model, evaluate them into $(WORLD)/report.html"
 	@echo "make test    run the tests; make test-slow runs whole runs, kills and several processes"
 	@echo "make test-long  every property with a thousand examples, and what test-slow runs: an hour, for the night"
+	@echo "make test-tpu  what compiles for TPUs, without one; minutes, and libtpu"
 	@echo "make lint    run ruff's checks and mypy"
 	@echo "make docs    build the documentation into site/index.html"
 	@echo "make clean   remove $(VENV), build products and caches (never runs/)"
@@ -33,6 +34,10 @@ test-slow: $(VENV)/installed-test,parity,notebook,docs
 test-long: $(VENV)/installed-test,parity,notebook,docs
 	$(PYTHON) -m pytest -q -m "hypothesis or slow" --hypothesis-profile=long --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
+# Not among the others: where libtpu is installed and no TPU is, every process of jax complains of it.
+test-tpu: $(VENV)/installed-test,tpu
+	$(PYTHON) -m pytest -q tests/tpu tests/fit
+
 lint: $(VENV)/installed-dev
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
@@ -43,7 +48,7 @@ docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=true $(PYTHON) -m mkdocs build --strict --quiet
 
 clean:
-	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./runs -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # installed-base is the package alone; installed-test,parity and the like add the extras of that name.

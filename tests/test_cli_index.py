@@ -42,8 +42,9 @@ def hits(*arguments):
 def test_an_index_of_words_is_built_searched_changed_swapped_and_verified(tmp_path, source):
     index, other = tmp_path / "i", tmp_path / "j"
     assert "3 passages, bm25" in run("build", source, index, "--backend", "bm25").stdout
-    best = hits(index, "which fox?", "-k", 2)
-    assert best == [{"id": "a1", "title": "Fox", "text": LINES[0]["text"], "score": pytest.approx(best[0]["score"])}]
+    (best,) = hits(index, "which fox?", "-k", 2)
+    assert best.pop("score") > 0
+    assert best == {"id": "a1", "title": "Fox", "text": LINES[0]["text"]}
     assert "[red]" in run("search", index, "fox").stdout
     assert "no passage shares a word" in run("search", index, "zebra").stdout
     more = lines(tmp_path / "more.jsonl", MORE)

@@ -1,4 +1,4 @@
-"""HOST. What the paper's experiments have in common: networks, Wikipedia's index, the optimiser (DESIGN: section 6)."""
+"""HOST. What the paper's experiments have in common: networks, Wikipedia's index, the optimiser."""
 
 from rag_jax.config.schema import Config
 

@@ -117,7 +117,7 @@ def test_logits_are_equal(both):
 
 
 def test_losses_are_equal(both):
-    np.testing.assert_allclose(both.ours["losses"], both.peer["losses"], rtol=1e-4, atol=0)
+    np.testing.assert_allclose(both.ours["losses"], both.peer["losses"], rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("number", range(len(LOSSES)), ids=[f"{name}-{smoothing}" for name, smoothing in LOSSES])
