@@ -6,8 +6,8 @@
     python eval.py --workdir=runs/world
 
 Starts from the weights that ship with the package and trains on the training countries' questions of the 2020 edition,
-with the original script's learning rate and for few steps: the weights answer those questions nearly all, and long training on
-them costs accuracy on other countries.
+with the original script's learning rate and for few steps: the weights answer those questions nearly all, and long
+training on them costs accuracy on other countries.
 `variant=closed_book` trains the same generator as long without passages. Expected results: the README's table.
 
 All chips of a host are used as they are. On a slice of several hosts the same command runs on each, over a directory

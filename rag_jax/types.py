@@ -145,7 +145,7 @@ class Answer:
       logprob: log p(y|x), the passages summed out.
       sources: the retrieved passages, best prior first.
       tokens: the answer's tokens as text, its end token included.
-      alternatives: further answers, the best first.
+      alternatives: further answers, the best first; samples of RAG-Token as drawn.
     """
 
     text: str

@@ -141,7 +141,7 @@ def _fewer(plan: Plan, memory: Memory) -> list[Change]:
     parts = accumulations(plan, memory)
     if parts:
         found.append(_accumulated(plan, memory, parts))
-    fewer = math.floor(each * share) * plan.layout.parts
+    fewer = math.floor(each * share) // t.accumulate * t.accumulate * plan.layout.parts
     if fewer:
         after = dataclasses.replace(memory, activations=memory.activations * fewer / t.batch_size)
         found.append((f"train.batch_size={fewer}", after))
@@ -171,13 +171,17 @@ def _more_chips(plan: Plan, memory: Memory) -> list[Change]:
     """Twice, four times, ... as many chips for the same batch."""
     c = plan.config
     each = c.train.batch_size // plan.layout.parts // c.train.accumulate
-    times = 2
-    while times <= min(MOST_CHIPS, each):
-        after = on_more_chips(plan, memory, times)
-        if not after.over or times * 2 > min(MOST_CHIPS, each):
-            return [(f"{plan.chips * times} chips", after)]
-        times *= 2
-    return []
+    found: list[Change] = []
+    for times in chip_multiples(each):
+        found = [(f"{plan.chips * times} chips", on_more_chips(plan, memory, times))]
+        if not found[0][1].over:
+            break
+    return found
+
+
+def chip_multiples(each: int) -> list[int]:
+    """Twice, four times, ... as many chips, as far as the questions of a part on a chip divide evenly."""
+    return [times for times in (2**n for n in range(1, MOST_CHIPS.bit_length())) if each % times == 0]
 
 
 def on_more_chips(plan: Plan, memory: Memory, times: int) -> Memory:
@@ -202,15 +206,14 @@ def _together(plan: Plan, memory: Memory) -> list[Advice]:
             if one.peak < after.peak and "scann" not in change:
                 changes.append(change)
                 after = one
-    parts = accumulations(plan, after)
-    if after.over and parts:
+    parts = accumulations(plan, after) if after.over else 0
+    if parts:
         change, after = _accumulated(plan, after, parts)
         changes.append(change)
-    times = 1
-    while after.over and times < MOST_CHIPS:
-        times *= 2
+    each = plan.config.train.batch_size // plan.layout.parts // (parts or plan.config.train.accumulate)
+    for times in chip_multiples(each):
         fewer = on_more_chips(plan, after, times)
-        if not fewer.over:
+        if after.over and not fewer.over:
             changes.append(f"{plan.chips * times} chips")
             after = fewer
     return [Advice(" with ".join(changes), after.peak, not after.over)] if len(changes) > 1 else []

@@ -46,8 +46,6 @@ def _head(report: Report) -> list[str]:
     sizes += f"{c.data.max_target_tokens}; {c.model.dtype}, parameters {c.sharding.params}, remat={c.model.remat}"
     parts = f", accumulate={c.train.accumulate}" if c.train.accumulate > 1 else ""
     lines = [verdict, found, sizes + parts]
-    if c.recipe != "rag":
-        lines.append(f"recipe {c.recipe} trains by other steps; these are the RAG's with its sizes")
     return lines
 
 

@@ -202,7 +202,7 @@ class Bart(Network):
         return self.drop(x, deterministic=deterministic)
 
     def check_length(self, length: int, what: str) -> None:
-        """Refuses texts past the learned positions, where a lookup would silently repeat the last row.
+        """Refuses texts past the learned positions, where a lookup would silently give NaN.
 
         Raises:
           ValueError: such a text, with its tokens and the positions that there are.
@@ -292,14 +292,14 @@ class Bart(Network):
         """
         stop = self.config.table_rows if count is None else min(first + count, self.config.table_rows)
         table = self.tokens.embedding[first:stop].astype(states.dtype)
-        scores = jnp.einsum("vd,...d->v...", table, states).astype(jnp.float32)
+        scores = jnp.einsum("vd,...d->v...", table, states, preferred_element_type=jnp.float32)
         tokens = jnp.arange(first, stop).reshape(-1, *(1,) * (scores.ndim - 1))
         return self._of_words(scores, tokens, lambda bias: bias[first:stop].reshape(tokens.shape))
 
     def token_logits(self, states: Float[Array, "*axes D"], tokens: Int[Array, "*axes"]) -> Float[Array, "*axes"]:
         """What `logits` has at one token for each state, without computing the others."""
         chosen = self.tokens(tokens)
-        scores = jnp.einsum("...d,...d->...", states.astype(chosen.dtype), chosen).astype(jnp.float32)
+        scores = jnp.einsum("...d,...d->...", states.astype(chosen.dtype), chosen, preferred_element_type=jnp.float32)
         return self._of_words(scores, tokens, lambda bias: bias[tokens])
 
     def _of_words(

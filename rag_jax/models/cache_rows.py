@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
-from rag_jax.models.softmax import Seen, both, look_at, nothing_seen
+from rag_jax.models.softmax import Partial, combine, empty_partial, partial_attention
 
 BLOCK = 128  # slots
 
@@ -33,8 +33,8 @@ class Blocks(NamedTuple):
     written: Any
 
 
-def look_at_blocks(query: Float[Array, "S G N w"], blocks: Blocks, repeat: int) -> Seen:
-    """What the queries take from the blocks, one block after the other.
+def partial_attention_to_blocks(query: Float[Array, "S G N w"], blocks: Blocks, repeat: int) -> Partial:
+    """Attention over the blocks, one after the other.
 
     Args:
       query: scaled; N = `repeat` x T.
@@ -42,13 +42,13 @@ def look_at_blocks(query: Float[Array, "S G N w"], blocks: Blocks, repeat: int) 
       repeat: how often the mask's queries are repeated.
     """
 
-    def look(block: Array, seen: Seen) -> Seen:
+    def look(block: Array, so_far: Partial) -> Partial:
         cut = lambda x, axis: jax.lax.dynamic_slice_in_dim(x, block * BLOCK, BLOCK, axis)  # noqa: E731
         key, value = (take_rows(cut(cache, 2), blocks.rows) for cache in (blocks.key, blocks.value))
         mask = jnp.tile(cut(blocks.mask, 3), (1, 1, repeat, 1))
-        return both(seen, look_at(query, key, value, mask))
+        return combine(so_far, partial_attention(query, key, value, mask))
 
-    return jax.lax.fori_loop(0, blocks.written, look, nothing_seen(query))
+    return jax.lax.fori_loop(0, blocks.written, look, empty_partial(query))
 
 
 def take_rows(x: Shaped[Array, "R *axes"], rows: Int[Array, "Parts n"]) -> Shaped[Array, "S *axes"]:

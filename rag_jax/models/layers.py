@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from rag_jax.models.cache_rows import Blocks, look_at_blocks
-from rag_jax.models.softmax import look_at, merged
+from rag_jax.models.cache_rows import Blocks, partial_attention_to_blocks
+from rag_jax.models.softmax import normalise, partial_attention
 
 REMAT_POLICIES: dict[str, Callable[..., bool] | None] = {
     "full": None,  # save nothing inside a layer
@@ -110,13 +110,13 @@ def attend(
     if together > 1:
         mine = jnp.arange(wide) // (wide // together) == jnp.arange(together)[:, None, None]  # [together, 1, w]
         query = jnp.where(mine, query[:, :, None], 0).reshape(rows, groups, together * time, wide)
-    seen = [
-        look_at(query, part.key, part.value, _repeated(part.mask, together), drop, part.key_axes)
+    partials = [
+        partial_attention(query, part.key, part.value, _repeated(part.mask, together), drop, part.key_axes)
         if isinstance(part, Segment)
-        else look_at_blocks(query, part, together)
+        else partial_attention_to_blocks(query, part, together)
         for part in looked_at
     ]
-    mixed = merged(seen).astype(query.dtype)
+    mixed = normalise(partials).astype(query.dtype)
     if together > 1:
         mixed = jnp.where(mine, mixed.reshape(rows, groups, together, time, wide), 0).sum(2)
     return mixed.transpose(0, 2, 1, 3).reshape(rows, time, groups * wide)

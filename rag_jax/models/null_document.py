@@ -11,6 +11,7 @@ passage of mean score.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -67,7 +68,8 @@ def null_score(
     if query is None:
         raise ValueError("this null document reads the question's vector, and there is no question encoder")
     query = query.astype(jnp.float32)
+    product = functools.partial(jnp.dot, precision=jax.lax.Precision.HIGHEST)
     if "embedding" in params:
-        return mean + jnp.dot(query, params["embedding"], precision=jax.lax.Precision.HIGHEST)
-    hidden = jnp.tanh(query @ params["wide"]["kernel"] + params["wide"]["bias"])
-    return mean + (hidden @ params["narrow"]["kernel"] + params["narrow"]["bias"])[:, 0]
+        return mean + product(query, params["embedding"])
+    hidden = jnp.tanh(product(query, params["wide"]["kernel"]) + params["wide"]["bias"])
+    return mean + (product(hidden, params["narrow"]["kernel"]) + params["narrow"]["bias"])[:, 0]

@@ -1,7 +1,7 @@
-"""DEVICE. Attention's softmax in pieces: keys that stand in several places are looked at as if they stood in one row.
+"""DEVICE. Attention by online softmax (Milakov & Gimelshein 2018): keys in several places count as if in one row.
 
-Each piece is weighted against its own greatest score; only what is made of all pieces is divided by the sum of the
-weights. So no piece waits for another, and a product's result is divided instead of one of its larger operands.
+Each piece is weighted against its own greatest score, as in FlashAttention; only what is made of all pieces is divided
+by the sum of the weights. So no piece waits for another, and a product's result is divided, not its larger operand.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 
-class Seen(NamedTuple):
-    """What queries take from keys and values.
+class Partial(NamedTuple):
+    """Attention over some of the keys, not yet divided.
 
     Attributes:
       peak: float32 [R,G,T,1], the greatest score of each query; of one that may look nowhere the least float.
@@ -29,15 +29,15 @@ class Seen(NamedTuple):
     mixed: Any
 
 
-def look_at(
+def partial_attention(
     query: Float[Array, "R G T w"],
     key: Float[Array, "R G S w"] | Float[Array, "R G w S"],
     value: Float[Array, "R G S w"],
     mask: Bool[Array, "#R #G #T S"],
     drop: Callable[[Array], Array] = lambda weights: weights,
     key_axes: str = "rgsw",
-) -> Seen:
-    """The queries' view of one piece.
+) -> Partial:
+    """Attention over one piece.
 
     Args:
       query: scaled, of the compute dtype as the others.
@@ -51,26 +51,26 @@ def look_at(
     # selection takes apart; with as many queries as keys that gains nothing.
     few = query.shape[2] < value.shape[2]
     score = score + jnp.where(mask, 0, least) if few else jnp.where(mask, score, least)
-    peak = jax.lax.stop_gradient(score.max(-1, keepdims=True))  # what is merged does not depend on it
+    peak = jax.lax.stop_gradient(score.max(-1, keepdims=True))  # the quotient does not depend on it
     weights = jnp.exp(score - peak)
     mixed = jnp.einsum("rgts,rgsw->rgtw", drop(weights.astype(value.dtype)), value)
-    return Seen(peak, weights.sum(-1, keepdims=True), mixed)
+    return Partial(peak, weights.sum(-1, keepdims=True), mixed)
 
 
-def nothing_seen(query: Float[Array, "R G T w"]) -> Seen:
-    """The view of no keys at all."""
+def empty_partial(query: Float[Array, "R G T w"]) -> Partial:
+    """Attention over no keys at all: `combine` with it changes nothing."""
     zero = jnp.zeros((*query.shape[:3], 1), jnp.float32)
-    return Seen(zero + jnp.finfo(jnp.float32).min, zero, jnp.zeros(query.shape, jnp.float32))
+    return Partial(zero + jnp.finfo(jnp.float32).min, zero, jnp.zeros(query.shape, jnp.float32))
 
 
-def both(one: Seen, other: Seen) -> Seen:
-    """The view of both."""
+def combine(one: Partial, other: Partial) -> Partial:
+    """Attention over the keys of both."""
     peak = jnp.maximum(one.peak, other.peak)
     mine, theirs = jnp.exp(one.peak - peak), jnp.exp(other.peak - peak)
-    return Seen(peak, mine * one.total + theirs * other.total, mine * one.mixed + theirs * other.mixed)
+    return Partial(peak, mine * one.total + theirs * other.total, mine * one.mixed + theirs * other.mixed)
 
 
-def merged(seen: list[Seen]) -> Float[Array, "R G T w"]:
+def normalise(partials: list[Partial]) -> Float[Array, "R G T w"]:
     """The mean of all values, weighted by the softmax of all scores; uniform where a query may look nowhere."""
-    all_ = functools.reduce(both, seen)
-    return all_.mixed / all_.total
+    whole = functools.reduce(combine, partials)
+    return whole.mixed / whole.total

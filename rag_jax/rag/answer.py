@@ -13,7 +13,7 @@ from jaxtyping import Int
 from rag_jax.rag.decode import Decoded, decode_sequence, decode_together, decode_token
 from rag_jax.rag.device_retrieve import Resident, retrieve
 from rag_jax.rag.labels import decode_labels
-from rag_jax.rag.loss import batch_prior, batch_source
+from rag_jax.rag.loss import batch_prior, batch_source, check_variant
 from rag_jax.rag.model import Architecture
 from rag_jax.rag.retrieve import ClosedBook, Retriever, make_batch
 from rag_jax.rag.rules import DecodeOptions
@@ -42,7 +42,11 @@ def decode_batch(
 
     With `resident` the passages are found here, and their rows [B,K] come first; else None does. Over a mesh every
     device decodes its own rows of the batch. With `labels`, token ids, an answer is one of these.
+
+    Raises:
+      ValueError: another variant.
     """
+    check_variant(variant)
     with layout.rows_stay():
         params = layout.ready(params)
         rows = None
@@ -57,9 +61,9 @@ def decode_batch(
         if labels:
             return rows, prior, decode_labels(*given, prior, labels, slots=batch.slots, together=together)
         if together:
-            return rows, prior, decode_together(*given, options, key, slots=batch.slots)
+            return rows, prior, decode_together(*given, options, key, slots=batch.slots, parts=layout.parts)
         if variant == "token":
-            return rows, prior, decode_token(*given, prior, options, key, slots=batch.slots)
+            return rows, prior, decode_token(*given, prior, options, key, slots=batch.slots, parts=layout.parts)
         found = decode_sequence(*given, prior, options, key, slots=batch.slots, fast=fast, parts=layout.parts)
         return rows, prior, found
 

@@ -28,7 +28,7 @@ NEVER = -1.0e9  # a score that no hypothesis reaches, finite as in transformers
 
 
 class Hypotheses(NamedTuple):
-    """Answers of a search, the best first, finished or while they grow.
+    """Answers of a search, the best first (samples as drawn), finished or while they grow.
 
     Attributes:
       tokens: int32 [B,n,T], the end token included, padding after it.

@@ -33,6 +33,8 @@ CHUNK = 16  # prefixes that rescoring computes at a time for each passage
 class Decoded:
     """Answers as token ids, with what they came from; n = `num_return_sequences`, the best first.
 
+    Samples of RAG-Token and Fusion-in-Decoder stand in the order in which they were drawn.
+
     Attributes:
       tokens: int32 [B,n,T], the end token included, padding after it.
       logprob: float32 [B,n], log p(y|x); of fast decoding, as far as the beams know it. -inf for an answer that is not
@@ -66,8 +68,9 @@ class _Decoder:
         source_mask: Array,
         slots: Array | None,
         together: bool = False,
+        parts: int = 1,
     ):
-        self.config = config
+        self.config, self.parts = config, parts
         self.batch, passages, width = source.shape
         self.passages = 1 if together else passages
         self.rows = self.batch * self.passages
@@ -78,8 +81,12 @@ class _Decoder:
         self.split = unstack_layers(params, config)
         self.cross = cross_caches(self.split, config, encoded, packing, self.mask.shape[1])
 
-    def caches(self, count: int) -> Any:
-        return empty_caches(self.config, self.rows, count)
+    def caches(self, options: DecodeOptions) -> Any:
+        if options.max_new_tokens > self.config.max_positions:
+            raise ValueError(
+                f"max_new_tokens={options.max_new_tokens}: the generator has {self.config.max_positions} positions"
+            )
+        return empty_caches(self.config, self.rows, options.max_new_tokens * beams(options))
 
     def states(
         self,
@@ -125,8 +132,8 @@ class _Decoder:
         The logits of many passages are made in parts: a part is still in fast memory when it is summed.
         """
         model, words = Bart(self.config), self.config.table_rows
-        parts = -(-4 * words * math.prod(states.shape[:-1]) // LOGITS_BYTES)
-        count = -(-words // parts)
+        cuts = -(-4 * words * math.prod(states.shape[:-1]) // (LOGITS_BYTES * self.parts))
+        count = -(-words // cuts)
         logits = [
             model.apply({"params": self.split.model}, states, first, count, method=model.logits_by_token)
             for first in range(0, words, count)
@@ -161,6 +168,7 @@ def decode_token(
     key: Array | None = None,
     *,
     slots: Int[Array, "G P W"] | None = None,
+    parts: int = 1,
 ) -> Decoded:
     """RAG-Token: each step's distribution is sum_z p(z|x) p(. | x, z, y_<t), and the search goes over that.
 
@@ -173,11 +181,12 @@ def decode_token(
       options: greedy, sampling or beams; lengths and rules.
       key: for sampling.
       slots: how sources are packed, see `rag_jax.models.packing`; None: a row each.
+      parts: parts of the batch that lie on different devices; they change the cost, not the answer.
 
     Raises:
-      ValueError: sampling without a key.
+      ValueError: sampling without a key; more tokens than the generator has positions.
     """
-    decoder = _Decoder(params, config, source, source_mask, slots)
+    decoder = _Decoder(params, config, source, source_mask, slots, parts=parts)
     found = _search_mixture(decoder, prior, options, key)
 
     def judge(tokens: Int[Array, "B T"], under: Float[Array, "B T K"]) -> tuple[Array, Array, Array]:
@@ -200,14 +209,18 @@ def decode_together(
     key: Array | None = None,
     *,
     slots: Int[Array, "G P W"] | None = None,
+    parts: int = 1,
 ) -> Decoded:
     """Fusion-in-Decoder: one decoder looks at all passages of its question, and the search goes over its distribution.
 
     Args:
-      params, config, source, options, key, slots: as in `decode_token`.
+      params, config, source, options, key, slots, parts: as in `decode_token`.
       source_mask: true on real tokens of passages that exist.
+
+    Raises:
+      ValueError: as `decode_token`.
     """
-    decoder = _Decoder(params, config, source, source_mask, slots, together=True)
+    decoder = _Decoder(params, config, source, source_mask, slots, together=True, parts=parts)
     found = _search_mixture(decoder, jnp.zeros((decoder.batch, 1)), options, key)
     there = found.tokens[..., 0] != config.pad_id
     return Decoded(found.tokens, jnp.where(there, found.under.sum((-1, -2)), -jnp.inf), None)
@@ -225,8 +238,7 @@ def _search_mixture(
         return jnp.moveaxis(mixture, 0, -1), caches, decoder.under(states, total.swapaxes(0, 1))
 
     size = {"batch": decoder.batch, "passages": decoder.passages}
-    caches = decoder.caches(options.max_new_tokens * count)
-    return search(step, caches, options, _special(decoder.config), **size, key=key)[0]
+    return search(step, decoder.caches(options), options, _special(decoder.config), **size, key=key)[0]
 
 
 def decode_sequence(
@@ -266,8 +278,9 @@ def decode_sequence(
         logp, total = decoder.logprobs(states)
         return jnp.moveaxis(logp, 0, -1), caches, decoder.under(states[:, None], total[:, None])
 
-    caches = decoder.caches(options.max_new_tokens * count)
-    found, caches = search(step, caches, each, _special(config), batch=decoder.rows, passages=1, key=key)
+    found, caches = search(
+        step, decoder.caches(options), each, _special(config), batch=decoder.rows, passages=1, key=key
+    )
     apart = lambda x: x.reshape(batch, passages, *x.shape[1:])  # noqa: E731
     known = candidates(apart(found.tokens), apart(found.under[..., 0]), apart(found.ancestors), prior, config.pad_id)
     if fast:

@@ -55,7 +55,7 @@ def answer_likelihood(
         generator = params["generator"], arch.generator
         given = (
             prior,
-            answer_token_logprobs(*generator, source, mask, batch.target, slots=batch.slots),
+            answer_token_logprobs(*generator, source, mask, batch.target, slots=batch.slots, devices=layout.parts),
             batch.target != arch.generator.pad_id,
         )
         return Likelihood(

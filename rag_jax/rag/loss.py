@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from rag_jax.models.bert import Bert
 from rag_jax.models.null_document import null_score
@@ -19,18 +20,32 @@ from rag_jax.types import Batch
 LOGLIK = {"sequence": marginal.sequence_loglik, "token": marginal.token_loglik}
 
 
+def check_variant(variant: str) -> None:
+    """Refuses what is no model of this project.
+
+    Raises:
+      ValueError: neither 'sequence' nor 'token' nor 'fid'.
+    """
+    if variant not in (*LOGLIK, "fid"):
+        raise ValueError(f"variant={variant!r}: choose one of {', '.join(LOGLIK)}, fid")
+
+
+def encode_rows(
+    params: Any, arch: Architecture, tower: str, tokens: Int[Array, "R T"], dropout_key: Array | None
+) -> Float[Array, "R D"]:
+    """Vectors of token rows by 'question_encoder' or 'passage_encoder', with dropout where there is a key."""
+    rngs = None if dropout_key is None else {"dropout": dropout_key}
+    model = Bert(getattr(arch, tower))
+    return model.apply({"params": params[tower]}, tokens, deterministic=dropout_key is None, rngs=rngs)
+
+
 def batch_prior(params: Any, arch: Architecture, batch: Batch, dropout_key: Array | None = None) -> Float[Array, "B K"]:
     """log p(z|x) of a batch's passages, with gradient to the question encoder unless the scores are given.
 
     With `batch.encoder_passages` the passage encoder in `params` scores them, and has a gradient too. The null
     document's score is put into the last place, where the batch has one.
     """
-
-    def encode(tower: str, tokens: Array, key: Array | None) -> Float[Array, "rows D"]:
-        rngs = None if key is None else {"dropout": key}
-        model = Bert(getattr(arch, tower))
-        return model.apply({"params": params[tower]}, tokens, deterministic=key is None, rngs=rngs)
-
+    encode = functools.partial(encode_rows, params, arch)
     query, scores = None, batch.scores
     if scores is None:
         query, vectors = encode("question_encoder", batch.question, dropout_key), batch.vectors
@@ -85,7 +100,7 @@ def rag_loss(
       passage}.
 
     Raises:
-      ValueError: another reduction.
+      ValueError: another reduction, another variant.
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction={reduction!r}: choose mean or sum")
@@ -121,6 +136,7 @@ def rag_sums(
     Returns:
       {'loglik': log p(y|x), 'weight', 'tokens': of the targets, 'prior_entropy', 'prior_top'}.
     """
+    check_variant(variant)
     keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
     prior = batch_prior(params, arch, batch, keys[0])
     source, source_mask = batch_source(arch, batch, width)

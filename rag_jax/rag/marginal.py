@@ -28,10 +28,9 @@ def log_prior(scores: Float[Array, "B K"], valid: Bool[Array, "B K"] | None = No
     scores = scores.astype(jnp.float32)
     if valid is None:
         return jax.nn.log_softmax(scores, axis=-1)
-    some = valid.any(-1, keepdims=True)
     # A finite stand-in keeps the gradient of the unused branch from turning into NaN.
     masked = jnp.where(valid, scores, jnp.finfo(jnp.float32).min)
-    return jnp.where(valid & some, jax.nn.log_softmax(masked, axis=-1), -jnp.inf)
+    return jnp.where(valid, jax.nn.log_softmax(masked, axis=-1), -jnp.inf)
 
 
 def answer_logprobs(logp: Float[Array, "B K T"], mask: Bool[Array, "B T"]) -> Float[Array, "B K"]:

@@ -152,14 +152,9 @@ class Retriever:
         """
         if self.index.searches_texts:
             return Hits(*self.index.search_texts(texts, self.k))
-        if vectors is not None:
-            return Hits(self.index.search(local_rows(vectors), self.k))
-        return Hits(self.rows(config, params, questions))
-
-    def rows(self, config: BertConfig, params: Any, questions: Int[np.ndarray, "B Q"]) -> Int[np.ndarray, "B K"]:
-        """Row numbers of the best passages under the question encoder as it is now; -1 where there is none."""
-        vectors = encode(config, params, self.layout.rows(questions), layout=self.layout)
-        return self.index.search(local_rows(vectors), self.k)
+        if vectors is None:
+            vectors = encode(config, params, self.layout.rows(questions), layout=self.layout)
+        return Hits(self.index.search(local_rows(vectors), self.k))
 
     def batch(
         self,

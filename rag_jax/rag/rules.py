@@ -21,7 +21,8 @@ class DecodeOptions:
       max_new_tokens: the longest answer, T.
       min_new_tokens: the end token is forbidden before so many tokens.
       num_beams: hypotheses kept at every step; 1 is greedy, or plain sampling with `do_sample`.
-      num_return_sequences: answers given back, the best first; at most `num_beams` unless sampling with one beam.
+      num_return_sequences: answers given back, the best first (samples as drawn); at most `num_beams` unless sampling
+        with one beam.
       length_penalty: a finished hypothesis of n tokens is ranked by log p / n**length_penalty.
       early_stopping: True stops once `num_beams` hypotheses are finished; False once the best running one, divided by
         its present length, cannot beat the worst finished one; 'never' only when no length could make it better.

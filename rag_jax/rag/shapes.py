@@ -133,7 +133,7 @@ def packed(
         raise ValueError(f"{batch_size} questions cannot be packed in {groups} equal groups")
     lengths = np.minimum(_lengths(batch, pad_id), width).reshape(groups, -1)
     rows = lengths.shape[1]
-    layouts = [first_fit(own, width) for own in lengths]
+    layouts = [first_fit_decreasing(own, width) for own in lengths]
     step = max(rows // 16, 1)
     needed = largest(step * -(-max(int(row.max()) + 1 for row, _ in layouts) // step))
     if needed > WORTHWHILE * rows:
@@ -146,10 +146,12 @@ def packed(
     return dataclasses.replace(batch, slots=slots.reshape(groups, needed, width))
 
 
-def first_fit(lengths: Int[np.ndarray, "R"], width: int) -> tuple[Int[np.ndarray, "R"], Int[np.ndarray, "R"]]:
+def first_fit_decreasing(
+    lengths: Int[np.ndarray, "R"], width: int
+) -> tuple[Int[np.ndarray, "R"], Int[np.ndarray, "R"]]:
     """A row of `width` tokens for each source, and where in it the source begins.
 
-    The longest first, each into the first row that has room: at most 11/9 of the fewest rows possible.
+    The longest first, each into the first row that has room: at most 11/9 of the fewest rows possible, and one more.
     """
     room = np.full(len(lengths), width)
     row, start = np.zeros(len(lengths), np.int64), np.zeros(len(lengths), np.int64)

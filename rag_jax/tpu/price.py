@@ -99,10 +99,6 @@ class Cost:
             total[collective.operation] += collective.times * collective.bytes
         return dict(total)
 
-    def dearest(self, count: int) -> tuple[Line, ...]:
-        """The lines that take longest over all their runs."""
-        return tuple(sorted(self.lines, key=lambda line: -line.times * line.seconds)[:count])
-
 
 def price(program: str | Program, chip: Chip, computation: str | None = None) -> Cost:
     """The cost of a program, or of one run of one of its computations, such as a loop's body.

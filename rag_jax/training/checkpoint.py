@@ -256,10 +256,17 @@ def _alone_in(run: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _readable(place: str, earlier: list[int]) -> Iterator[None]:
-    """Turns whatever Orbax raises at damaged files into one message."""
+    """Turns whatever Orbax raises at damaged files into one message.
+
+    A lack of memory, of permission or of a file system is none of the checkpoint's: it keeps its own words.
+    """
     try:
         yield
+    except (MemoryError, jax.errors.JaxRuntimeError):
+        raise
     except Exception as error:
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            raise
         then = f"goes on from step {max(earlier)}" if earlier else "starts anew"
         raise ValueError(
             f"checkpoint {place} is damaged: {_first_line(error)}. Delete that directory, and the run {then}"

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from rag_jax.models.bert import Bert
+from rag_jax.rag.loss import encode_rows
 from rag_jax.rag.model import Architecture
 from rag_jax.sharding import ONE_DEVICE, Layout
 from rag_jax.training.optimizer import merge
@@ -79,12 +79,7 @@ def tower_loss(
       The loss, and {'loss', 'accuracy': share of questions whose own passage scored highest}.
     """
     keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
-
-    def encode(tower: str, tokens: Array, key: Array | None) -> Float[Array, "rows D"]:
-        rngs = None if key is None else {"dropout": key}
-        model = Bert(getattr(arch, tower))
-        return model.apply({"params": params[tower]}, tokens, deterministic=key is None, rngs=rngs)
-
+    encode = functools.partial(encode_rows, params, arch)
     count, each, width = batch.passages.shape
     questions = encode("question_encoder", batch.question, keys[0])
     passages = encode("passage_encoder", batch.passages.reshape(-1, width), keys[1])

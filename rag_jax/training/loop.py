@@ -133,9 +133,8 @@ def _train(
             retriever.take_index(run_index(config, now, workdir))
         with speed.waiting("retrieval"):
             batch, rows = found or make_batch(retriever, tower, query_params(state), *asked, encoded)
-        # A resumed run has nothing found before its first step, so after a checkpoint nothing is; nor in the index that
-        # a refresh replaces.
-        lags = bool(t.retrieval_lag) and all((number + 1) % n for n in (t.checkpoint_every, every) if n)
+        # A resumed run has nothing found before its first step, so after a checkpoint nothing is.
+        lags = bool(t.retrieval_lag) and not (t.checkpoint_every and (number + 1) % t.checkpoint_every == 0)
         asked, found = _questions(examples, number + 1, config, mine), None
         if lags:
             encoded = retriever.encode_ahead(tower, query_params(state), asked[0])

@@ -29,7 +29,7 @@ class Rule(NamedTuple):
     """One row of the table.
 
     Attributes:
-      pattern: a regex for a parameter's path ('generator/decoder/layers/attention/query/kernel'). It has to match from
+      pattern: a regex for a parameter's path ('generator/decoder_layers/attention/query/kernel'). It has to match from
         the start of the path to the end of one of its parts, so a group's plain name stands for all that lies in it.
       schedule: number of updates made so far -> learning rate; None = frozen.
     """

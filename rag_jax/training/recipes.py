@@ -117,7 +117,7 @@ def world_pretrain(config: Config, workdir: str | os.PathLike[str], traced: rang
     short = dataclasses.replace(tokenizers, max_passage=TOWER_PASSAGE)
     parts = Parts(arch, short, towers, towers["passage_encoder"], collection)
     params = train_towers(_towers_config(config), workdir / "towers", parts, traced)
-    with MetricsWriter(workdir) as metrics:
+    with MetricsWriter(workdir, start=-1) as metrics:  # the reader is made anew
 
         def log(record: dict[str, Any]) -> None:
             print("  ".join(f"{name} {value}" for name, value in record.items() if "/" not in name), flush=True)

@@ -49,7 +49,8 @@ class WorldGroups:
         """The batch of a step, without further hard negatives (M = 1)."""
         rng, size = np.random.default_rng((self._seed, step)), self._batch_size
         pairs: list[tuple[str, Passage]] = []
-        for country in rng.choice(sorted(self._real), size // EACH // REAL_SHARE, replace=False):
+        count = min(size // EACH // REAL_SHARE, len(self._real))
+        for country in rng.choice(sorted(self._real), count, replace=False):
             shuffled = [self._real[country][number] for number in rng.permutation(len(self._real[country]))]
             own = {passage.id: (question, passage) for question, passage in shuffled}
             pairs += list(own.values())[:EACH]
@@ -71,8 +72,8 @@ class DprExamples:
 
     Attributes:
       question: int32 [N,Q].
-      tokens: all passages' tokens end to end, R of them, without padding.
-      ends: [R+1], where each passage begins; the last is where the last one ends.
+      tokens: all passages' tokens end to end, without padding.
+      ends: [passages+1], where each passage begins; the last is where the last one ends.
       first: [N+1], each question's first passage, which is its own; its hard negatives follow.
       width: P.
       pad_id: of passages.
@@ -80,8 +81,8 @@ class DprExamples:
 
     question: Int[np.ndarray, "N Q"]
     tokens: Shaped[np.ndarray, "tokens"]
-    ends: Int[np.ndarray, "passages"]
-    first: Int[np.ndarray, "questions"]
+    ends: Int[np.ndarray, " passages+1"]
+    first: Int[np.ndarray, " N+1"]
     width: int
     pad_id: int
 

@@ -11,7 +11,7 @@ from rag_jax import config as rag_config
 from rag_jax.cli import app
 from rag_jax.fit import WIKIPEDIA, make_plan, make_report, to_dict, to_text
 from rag_jax.fit.activations import layer_inputs
-from rag_jax.fit.advice import Memory, advise, advise_decoding
+from rag_jax.fit.advice import Memory, advise, advise_decoding, chip_multiples
 from rag_jax.fit.model_flops import forward_flops, model_flops
 from rag_jax.fit.plan import batch_shapes, params_shapes
 from rag_jax.fit.programs import needed
@@ -151,6 +151,19 @@ def test_decoding_that_does_not_fit_is_told_how_many_questions_and_passages_woul
     assert both.change == "eval.batch_size=1 with eval.k=3"
     assert both.peak <= V5E.usable_bytes
     assert not advise_decoding(plan, 10 * GIB)
+
+
+@pytest.mark.parametrize(("each", "expected"), [(1, []), (2, [2]), (6, [2]), (12, [2, 4]), (64, [2, 4, 8, 16, 32, 64])])
+def test_no_more_chips_are_advised_than_share_the_batch_evenly(each, expected):
+    assert chip_multiples(each) == expected
+
+
+def test_a_smaller_batch_that_is_advised_divides_into_its_parts():
+    plan = plan_of(train__batch_size=24, train__accumulate=4)
+    memory = too_large(parameters=1, activations=20)
+    fewer = [one.change for one in advise(plan, memory) if one.change.startswith("train.batch_size=")]
+    assert fewer
+    assert all(int(change.split("=")[1]) % 4 == 0 for change in fewer)
 
 
 def test_a_step_that_fits_gets_no_advice():

@@ -16,7 +16,7 @@ from rag_jax.rag.decode import decode_sequence, decode_token
 from rag_jax.rag.marginal import log_prior
 from rag_jax.rag.rules import DecodeOptions
 from rag_jax.rag.score import answer_token_logprobs
-from rag_jax.rag.shapes import first_fit, packed
+from rag_jax.rag.shapes import first_fit_decreasing, packed
 from rag_jax.types import Batch
 from tests.small_models import SMALL_BART
 
@@ -39,8 +39,8 @@ def model():
 
 
 @given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=40))
-def test_first_fit_gives_every_source_room_of_its_own(lengths):
-    row, start = first_fit(np.array(lengths), 30)
+def test_first_fit_decreasing_gives_every_source_room_of_its_own(lengths):
+    row, start = first_fit_decreasing(np.array(lengths), 30)
     taken = np.zeros((len(lengths), 30), int)
     for r, s, n in zip(row, start, lengths, strict=True):
         assert s + n <= 30

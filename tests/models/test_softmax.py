@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rag_jax.models.softmax import look_at, merged
+from rag_jax.models.softmax import normalise, partial_attention
 
 R, G, S, W = 2, 3, 12, 4
 
@@ -19,7 +19,7 @@ def in_one_row(query, key, value, mask):
 
 def in_pieces(cuts, query, key, value, mask):
     pieces = zip(*(jnp.split(x, cuts, axis=2) for x in (key, value)), jnp.split(mask, cuts, axis=3), strict=True)
-    return merged([look_at(query, *piece) for piece in pieces])
+    return normalise([partial_attention(query, *piece) for piece in pieces])
 
 
 def make(rng, queries, rows_of_mask):

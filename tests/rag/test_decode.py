@@ -173,6 +173,13 @@ def test_logits_made_in_parts_give_the_answers_of_logits_made_at_once(params, ca
         np.testing.assert_allclose(getattr(in_parts, name), getattr(decoded["token"], name), atol=1e-5)
 
 
+@pytest.mark.parametrize("f", [decode_sequence, decode_token])
+def test_more_tokens_than_there_are_positions_are_refused(params, case, f):
+    most = CONFIG.max_positions
+    with pytest.raises(ValueError, match=f"max_new_tokens={most + 1}: the generator has {most} positions"):
+        jax.eval_shape(lambda: f(params, CONFIG, *case, DecodeOptions(max_new_tokens=most + 1)))
+
+
 @both
 def test_places_without_a_passage_change_nothing(params, case, decoded, variant):
     source, mask, prior = case

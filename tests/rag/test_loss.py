@@ -174,6 +174,8 @@ def test_the_sum_is_the_mean_times_the_weights(params, batch):
     assert float(report_of_sum["loss_per_token"]) == pytest.approx(float(report["loss_per_token"]), rel=1e-5)
     with pytest.raises(ValueError, match="reduction='max'"):
         rag_loss(params, ARCH, weighed, variant="token", width=WIDTH, reduction="max")
+    with pytest.raises(ValueError, match="variant='Token': choose one of sequence, token, fid"):
+        rag_loss(params, ARCH, weighed, variant="Token", width=WIDTH)
 
 
 def test_variants_differ_on_longer_answers(params, batch):

@@ -184,7 +184,7 @@ def test_a_fusions_product_takes_the_compilers_estimate_and_others_the_memorys_t
     assert cost.seconds == cost.product_seconds == pytest.approx(3e6 / V5E.clock)
     cost = price(entry(*lines, f"ROOT %n = f32[128,128]{{1,0:T(8,128)}} negate(%a), {config}"), V5E)
     assert cost.seconds == pytest.approx(2 * 128 * 128 * 4 / V5E.hbm_bandwidth)
-    assert (cost.product_seconds, cost.dearest(5)[0].name) == (0, "n")
+    assert (cost.product_seconds, max(cost.lines, key=lambda line: line.seconds).name) == (0, "n")
 
 
 @pytest.mark.parametrize("chip", CHIPS.values(), ids=str)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -71,6 +72,16 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path, earlier):
     ):
         checkpoints.restore(state(0))
     assert str(error.value).endswith("goes on from step 1" if earlier else "starts anew")
+
+
+@pytest.mark.parametrize("error", [PermissionError("not yours"), TimeoutError("gone"), MemoryError("no room")])
+def test_what_is_no_fault_of_the_checkpoint_is_told_as_it_is(tmp_path, monkeypatch, error):
+    with Checkpointer(tmp_path, "{}") as checkpoints:
+        checkpoints.save(1, state(1))
+        checkpoints.wait()
+        monkeypatch.setattr(checkpoints._manager, "restore", Mock(side_effect=error))
+        with pytest.raises(type(error), match=str(error)):
+            checkpoints.restore(state(0))
 
 
 def test_a_checkpoint_half_written_is_not_seen(tmp_path):
