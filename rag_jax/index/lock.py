@@ -22,7 +22,7 @@ def changing(directory: str | pathlib.Path) -> Iterator[None]:
     path = directory.with_name(f".{directory.name}.lock")
     descriptor = _locked(path)
     try:
-        _clear_remains(directory)
+        clear_remains(directory)
         yield
     finally:
         path.unlink(missing_ok=True)  # while it is held, or another writer's could be removed
@@ -37,21 +37,25 @@ def _locked(path: pathlib.Path) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor
+        except FileNotFoundError:  # removed at any moment up to now
+            pass
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
 
 
-def _clear_remains(directory: pathlib.Path) -> None:
-    """Removes half-written directories of killed writers; none can be alive, as the caller holds the lock.
+def clear_remains(directory: pathlib.Path) -> None:
+    """Removes what killed writers left half-written beside a directory; none is alive, as the caller holds the lock.
+
+    Embeddings that were being imported go too, as that begins anew; a build that can go on (`resume`) stays.
 
     Where two directories cannot be exchanged in one step, a kill between two renames leaves the index itself as
     "-old"; it goes back first.
     """
-    remains = re.compile(re.escape(f".{directory.name}.") + r"\d+-[0-9a-f]{8}(-old)?")
+    remains = re.compile(re.escape(f".{directory.name}.") + r"(\d+-[0-9a-f]{8}(-old)?|importing)")
     found = [path for path in directory.parent.iterdir() if remains.fullmatch(path.name)]
     old = [path for path in found if path.name.endswith("-old")]
     if old and not os.path.lexists(directory):
