@@ -14,7 +14,7 @@ from rag_jax.index.backends import VECTORS, backend_named
 from rag_jax.index.change import RECALL_K, Embed
 from rag_jax.index.dpr_embeddings import place_embeddings
 from rag_jax.index.lock import changing
-from rag_jax.index.store import PASSAGES, Index, slices, write_index
+from rag_jax.index.store import PASSAGES, Index, check_place, slices, write_index
 from rag_jax.text.table import PassageTable
 from rag_jax.types import Passage
 
@@ -60,10 +60,8 @@ def build_with_embeddings(
     if backend_named(backend).texts:
         raise ValueError(f"the {backend} backend searches texts: it takes no embeddings")
     with changing(directory):
-        if directory.exists() and not overwrite:
-            raise FileExistsError(f"{directory}: exists already; choose another place, or overwrite it (--overwrite)")
+        check_place(directory, overwrite)
         work = directory.resolve().with_name(f".{directory.resolve().name}.importing")
-        shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
         try:
             table = PassageTable.write(work / PASSAGES, passages)

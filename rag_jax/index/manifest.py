@@ -15,6 +15,7 @@ FORMAT = 1
 METRIC = "dot_product"
 DTYPE = "float32"
 MANIFEST = "manifest.json"
+MAX_PASSAGE_TOKENS = "max_passage_tokens"  # in `made_with`: what passages were cut to before they were embedded
 SMALL_FILE = 64 << 20  # bytes; larger files are read whole only when all are to be verified
 
 
@@ -113,8 +114,9 @@ def read_manifest(directory: pathlib.Path) -> Manifest:
     """
     path = directory / MANIFEST
     if not path.is_file():
+        taken = "what is there is never overwritten: move it away or choose another place, then " * directory.exists()
         raise FileNotFoundError(
-            f"{directory}: no index there (no {MANIFEST}); make one: rag-jax index build SOURCE {directory}"
+            f"{directory}: no index there (no {MANIFEST}); {taken}make one: rag-jax index build SOURCE {directory}"
         )
     try:
         content = json.loads(path.read_text("utf-8"))

@@ -14,9 +14,10 @@ from jaxtyping import Float32
 
 from rag_jax.index.backends import VECTORS, backend_named
 from rag_jax.index.change import RECALL_K, Embed
-from rag_jax.index.lock import changing
+from rag_jax.index.lock import changing, clear_remains
+from rag_jax.index.manifest import MAX_PASSAGE_TOKENS
 from rag_jax.index.protocol import check_vectors
-from rag_jax.index.store import PASSAGES, Index, slices, write_index
+from rag_jax.index.store import PASSAGES, Index, check_place, slices, write_index
 from rag_jax.text.table import PassageTable
 from rag_jax.types import Passage
 
@@ -42,15 +43,17 @@ def build_resumable(
 ) -> Index:
     """Embeds passages, builds their index and puts it at `directory` in one step.
 
-    Until then the work lies in `.NAME.building` beside the directory. A second call with the same passages and the
-    same encoder takes over the shards whose checksums hold and embeds the rest; with others it begins anew.
+    Until then the work lies in `.NAME.building` beside the directory. A second call with the same passages, the same
+    encoder and the same limit of tokens takes over the shards whose checksums hold and embeds the rest; with others it
+    begins anew.
 
     Args:
       directory: what to make; see `build_index`.
       passages: read once, streamed to disk.
       embed: the passage encoder; None where the backend searches texts.
       encoder_fingerprint: of that encoder.
-      backend, recall_k, overwrite, made_with: see `build_index`.
+      backend, recall_k, overwrite: see `build_index`.
+      made_with: see `Manifest`; its "max_passage_tokens" tells shards apart whose passages were cut otherwise.
       settings: see `build_index`; or a function N -> settings, as N is known only when the passages are read.
       shard_rows: passages that a kill can cost.
       started: called with N once the passages are read.
@@ -67,12 +70,12 @@ def build_resumable(
     if shard_rows < 1:
         raise ValueError(f"shard_rows must be 1 or more, not {shard_rows}")
     with changing(directory):
-        if directory.exists() and not overwrite:
-            raise FileExistsError(f"{directory}: exists already; choose another place, or overwrite it (--overwrite)")
+        check_place(directory, overwrite)
         work = directory.resolve().with_name(f".{directory.resolve().name}.building")
         work.mkdir(exist_ok=True)
         # The table is written again each time: reading the passages is the one sure way to know that they are the same.
         shutil.rmtree(work / PASSAGES, ignore_errors=True)
+        clear_remains(work / PASSAGES)  # whoever is killed while the table is written leaves it under another name
         table = PassageTable.write(work / PASSAGES, passages)
         if started is not None:
             started(len(table))
@@ -81,7 +84,12 @@ def build_resumable(
         chosen.check_settings(settings)
         vectors = np.zeros((len(table), 0), np.float32)
         if embed is not None and not chosen.texts:
-            job = {"passages": table.fingerprint, "encoder": encoder_fingerprint, "shard_rows": shard_rows}
+            job = {
+                "passages": table.fingerprint,
+                "encoder": encoder_fingerprint,
+                MAX_PASSAGE_TOKENS: (made_with or {}).get(MAX_PASSAGE_TOKENS),
+                "shard_rows": shard_rows,
+            }
             vectors = _embed_shards(work, table, embed, job, progress)
         index = write_index(
             directory,

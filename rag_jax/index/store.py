@@ -173,8 +173,7 @@ def write_index(
     directory = pathlib.Path(directory)
     chosen = backend_named(backend)
     chosen.check_settings(settings)
-    if directory.exists() and not (directory / MANIFEST).is_file():
-        raise FileExistsError(f"{directory}: exists and is no index, so it is not overwritten; choose another place")
+    check_place(directory, overwrite)
     with written_beside(directory, replace=overwrite) as beside:
         table = PassageTable.write(beside / PASSAGES, passages)
         if chosen.texts:
@@ -199,6 +198,21 @@ def write_index(
         )
         write_manifest(beside, manifest)
     return open_index(directory, encoder_fingerprint=encoder_fingerprint, verify_large=False)
+
+
+def check_place(directory: pathlib.Path, overwrite: bool) -> None:
+    """Refuses a place where no index may be put, before any work is done for it.
+
+    Raises:
+      FileExistsError: something is there, and it is no index or `overwrite` is False.
+    """
+    if directory.exists() and not (directory / MANIFEST).is_file():
+        raise FileExistsError(
+            f"{directory}: exists already and is no index (no {MANIFEST}), so it is never overwritten; choose another "
+            "place, or move it away"
+        )
+    if directory.exists() and not overwrite:
+        raise FileExistsError(f"{directory}: exists already; choose another place, or overwrite it (--overwrite)")
 
 
 def open_index(

@@ -137,3 +137,6 @@ def test_what_is_in_the_way_is_found_before_the_work(tmp_path):
     with pytest.raises(FileExistsError, match="exists already"):
         build(tmp_path / "i", [tmp_path / "nothing"])
     assert build(tmp_path / "i", files, overwrite=True, backend="device").manifest.backend == "device"
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(FileExistsError, match="is no index"):
+        build(tmp_path / "mine", [tmp_path / "nothing"], overwrite=True)

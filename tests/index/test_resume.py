@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rag_jax.index.resume import build_resumable
-from rag_jax.index.store import build_index
+from rag_jax.index.store import build_index, open_index
 from rag_jax.types import Passage
 
 PASSAGES = [Passage(f"p{n}", f"Title {n}", f"text {n}") for n in range(23)]
@@ -58,11 +58,13 @@ def test_a_build_goes_on_where_it_stopped_and_no_shard_is_done_twice(tmp_path):
         {"passages": [*PASSAGES[:-1], Passage("p22", "", "other")]},
         {"passages": PASSAGES[:20]},
         {"shard_rows": 4},
+        {"made_with": {"max_passage_tokens": 256}},
     ],
 )
 def test_the_shards_of_another_job_are_not_taken_over(tmp_path, options):
-    interrupted(tmp_path / "i", 4)
+    interrupted(tmp_path / "i", 4, made_with={"max_passage_tokens": 128})
     encoder = Encoder()
+    options = {"made_with": {"max_passage_tokens": 128}} | options
     passages = options.get("passages", PASSAGES)
     index = build(tmp_path / "i", encoder, **options)
     assert encoder.seen == [p.id for p in passages]
@@ -89,6 +91,30 @@ def test_what_is_in_the_way_is_found_before_the_work(tmp_path):
         build(tmp_path / "i", encoder)
     assert not encoder.calls
     assert build(tmp_path / "i", encoder, PASSAGES[:9], overwrite=True).manifest.count == 9
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_no_index_is_found_before_the_work_and_nobody_is_sent_in_circles(tmp_path, overwrite):
+    (tmp_path / "i").mkdir()
+    (tmp_path / "i" / "thesis.txt").write_text("mine")
+    encoder = Encoder()
+    with pytest.raises(FileExistsError, match=r"no index .*never overwritten; choose another") as refused:
+        build(tmp_path / "i", encoder, overwrite=overwrite)
+    assert "--overwrite" not in str(refused.value)
+    assert not encoder.calls
+    with pytest.raises(FileNotFoundError, match=r"no index there.*move it away or choose another place, then make one"):
+        open_index(tmp_path / "i")
+    assert sorted(os.listdir(tmp_path)) == ["i"]
+
+
+def test_what_killed_builds_left_goes_when_a_build_starts_again(tmp_path):
+    interrupted(tmp_path / "i", 4)
+    for place in (tmp_path / ".i.building" / ".passages.123-0123abcd", tmp_path / ".i.importing"):
+        place.mkdir()
+        (place / "records.bin").write_bytes(b"half")
+    interrupted(tmp_path / "i", 1)
+    assert os.listdir(tmp_path) == [".i.building"]
+    assert sorted(os.listdir(tmp_path / ".i.building")) == ["done.txt", "job.json", "passages", "vectors.npy"]
 
 
 def test_settings_may_follow_from_the_number_of_passages(tmp_path):
