@@ -24,12 +24,11 @@ from rag_jax.index import (
     Index,
     IndexMismatch,
     RandomSearcher,
-    build_index,
-    build_resumable,
     fingerprint,
-    open_index,
 )
+from rag_jax.index.asked import open_or_build
 from rag_jax.index.backends import backend_named
+from rag_jax.index.manifest import MAX_PASSAGE_TOKENS
 from rag_jax.rag.answer import answer
 from rag_jax.rag.model import (
     PARTS,
@@ -44,6 +43,7 @@ from rag_jax.rag.model import (
     load_tokenizers,
     load_weights,
     null_document,
+    weights_name,
 )
 from rag_jax.rag.retrieve import ClosedBook, DeviceRetriever, HfCompatRetriever, Retriever, embed_passages
 from rag_jax.rag.rules import DecodeOptions
@@ -183,11 +183,14 @@ def passage_index(
     backend: str,
     dtype: str = "",
     vectors: Float[np.ndarray, "N D"] | None = None,
+    *,
+    weights: str = "",
+    derived: bool = True,
 ) -> Index:
-    """Opens the index at `directory`, or makes it there if there is none or it was made for something else.
+    """Opens the index at `directory`, or makes it there if there is none.
 
-    An index that somebody else put there (no manifest of ours) is never overwritten. Of several processes the first
-    makes it, and the others open it then.
+    One that is damaged or was made for something else is made again if it is a derived file, which is told on standard
+    error, and else refused. Of several processes the first makes it, and the others open it then.
 
     Args:
       parts: the passages and the encoder.
@@ -195,37 +198,30 @@ def passage_index(
       backend: how to search.
       dtype: what the vectors are scored as; "" takes an index as it is, and float32 for a new one.
       vectors: of the passages by the passage encoder, if they are known; None: they are made if they are needed.
+      weights: what the passage encoder was loaded from, for whoever adds to the index later; "" = nothing that stays.
+      derived: whether the index is nobody's but the caller's, so that it may be replaced.
+
+    Raises:
+      FileNotFoundError: something is at `directory`, and it is no index; it is never overwritten.
+      IndexMismatch: the index there is another one, and not derived.
     """
+    chosen, limit = backend_named(backend), parts.tokenizers.max_passage
+    source = {"weights": weights} if weights else {}
+    opened = functools.partial(
+        open_or_build,
+        pathlib.Path(directory),
+        PassageTable.from_passages(parts.collection.passages),
+        functools.partial(embed_passages, parts.arch.passage_encoder, parts.passage_encoder, parts.tokenizers),
+        encoder_fingerprint="" if chosen.texts else fingerprint(parts.passage_encoder),
+        backend=backend,
+        dtype=dtype,
+        vectors=vectors,
+        made_with={} if chosen.texts else source | {MAX_PASSAGE_TOKENS: limit},
+        derived=derived,
+    )
     kept: list[Index] = []
-    given = parts, pathlib.Path(directory), backend, dtype, vectors
-    first_alone(lambda: kept.append(_open_or_build(*given)))
-    return kept[0] if kept else _open_or_build(*given)
-
-
-def _open_or_build(
-    parts: Parts, directory: pathlib.Path, backend: str, dtype: str, vectors: Float[np.ndarray, "N D"] | None
-) -> Index:
-    chosen = backend_named(backend)
-    encoder = "" if chosen.texts else fingerprint(parts.passage_encoder)
-    passages = PassageTable.from_passages(parts.collection.passages)
-    if directory.exists():
-        try:
-            index = open_index(directory, encoder_fingerprint=encoder, passages_fingerprint=passages.fingerprint)
-            as_it_is = index.manifest.parameters.get(chosen.dtype_field)
-            if index.manifest.backend == backend and (dtype or as_it_is) == as_it_is:
-                return index
-        except IndexMismatch:
-            pass  # made by other weights or over other passages: it is a derived file, so make it again
-    made: dict[str, Any] = {
-        "encoder_fingerprint": encoder,
-        "backend": backend,
-        "settings": chosen.with_dtype(len(passages), dtype or "float32"),
-        "overwrite": directory.exists(),
-    }
-    if vectors is not None:
-        return build_index(directory, passages, vectors, **made)
-    embed = functools.partial(embed_passages, parts.arch.passage_encoder, parts.passage_encoder, parts.tokenizers)
-    return build_resumable(directory, passages, None if chosen.texts else embed, **made)
+    first_alone(lambda: kept.append(opened()))
+    return kept[0] if kept else opened()
 
 
 def make_layout(config: Config, params: str = "", devices: Sequence[jax.Device] | int | None = None) -> Layout:
@@ -286,10 +282,32 @@ def make_retriever(
 
 
 def run_index(config: Config, parts: Parts, workdir: str | os.PathLike[str]) -> Index:
-    """`passage_index` of the configuration, in the run directory unless it names another place."""
+    """`passage_index` of the configuration, in the run directory unless it names another place.
+
+    One that it names is its user's, so it is made if there is none, and never made again.
+
+    Raises:
+      FileNotFoundError, IndexMismatch: see `passage_index`.
+    """
     of_words = config.retriever == "bm25"
     backend, dtype = ("bm25", "") if of_words else (config.index.backend, config.index.dtype)
-    return passage_index(parts, index_place(config, workdir), backend, dtype)
+    place, derived = index_place(config, workdir), not config.index.directory
+    try:
+        return passage_index(parts, place, backend, dtype, weights=encoder_source(config), derived=derived)
+    except IndexMismatch as error:
+        if derived:
+            raise
+        raise IndexMismatch(
+            f"{error}. config.index.directory names it, so it stays as it is: set what differs as it is in the index, "
+            f"build it again (rag-jax index build SOURCE {place} --overwrite), or leave config.index.directory empty, "
+            "and the run makes an index of its own"
+        ) from error
+
+
+def encoder_source(config: Config) -> str:
+    """Where the passage encoder of a configuration comes from; "" where it is trained, drawn at random or not there."""
+    untouched = config.model.init_from and has_towers(config) and not config.index.refresh_every
+    return weights_name(config.model.init_from) if untouched else ""
 
 
 def device_settings(config: Config, dtype: str) -> DeviceSettings:

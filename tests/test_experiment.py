@@ -8,7 +8,8 @@ import pytest
 
 from configs import nq
 from rag_jax import config as rag_config
-from rag_jax.experiment import load_parts, make_retriever, passage_index
+from rag_jax.experiment import load_parts, make_retriever, passage_index, run_index
+from rag_jax.index import IndexMismatch
 from rag_jax.text.world_facts import world_passages, world_questions
 from rag_jax.training.loop import train
 
@@ -48,6 +49,34 @@ def test_an_index_is_made_again_only_when_another_dtype_is_asked_for(values, tmp
     assert [dtype for _, dtype in made] == ["int8", "int8", "bfloat16"]
     assert made[0] == made[1]
     assert made[1][0] != made[2][0]
+
+
+def test_an_index_of_the_run_is_made_again_for_another_token_limit_and_says_what_made_it(values, tmp_path, capsys):
+    asked = values | {"index.backend": "exact", "model.init_from": "world"}
+    made = []
+    for limit in (20, 20, 24):
+        config = final(asked, **{"data.max_passage_tokens": limit})
+        made.append(run_index(config, load_parts(config), tmp_path))
+        told = capsys.readouterr().err
+    assert [index.manifest.made_with for index in made] == [
+        {"weights": "world", "max_passage_tokens": limit} for limit in (20, 20, 24)
+    ]
+    assert "max_passage_tokens: 20 there, asked for 24" in told
+    assert "made again" in told
+
+
+def test_an_index_that_the_configuration_names_is_refused_and_never_replaced(values, tmp_path):
+    asked = values | {"index.backend": "exact", "index.directory": str(tmp_path / "mine")}
+    parts = load_parts(final(asked))
+    run_index(final(asked), parts, tmp_path / "run")
+    before = (tmp_path / "mine" / "manifest.json").read_bytes()
+    with pytest.raises(IndexMismatch, match=r"backend: exact there, asked for device.*--overwrite.*of its own"):
+        run_index(final(asked, **{"index.backend": "device"}), parts, tmp_path / "run")
+    assert (tmp_path / "mine" / "manifest.json").read_bytes() == before
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="never overwritten: move it away"):
+        run_index(final(asked, **{"index.directory": str(tmp_path / "empty")}), parts, tmp_path / "run")
 
 
 def test_a_run_searches_on_the_device_as_it_searches_exactly(values, tmp_path):

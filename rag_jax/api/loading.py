@@ -17,7 +17,7 @@ from rag_jax.api.model import Model, kind_of, load_model
 from rag_jax.api.rag import Rag
 from rag_jax.experiment import index_place, load_parts, passage_index, run_index
 from rag_jax.index import fingerprint, load_vectors
-from rag_jax.index.manifest import MANIFEST, read_manifest
+from rag_jax.index.manifest import MANIFEST, MAX_PASSAGE_TOKENS, read_manifest
 from rag_jax.models.bert import BertConfig
 from rag_jax.models.weights import SHIPPED
 from rag_jax.rag.retrieve import embed_passages
@@ -30,6 +30,7 @@ from rag_jax.types import Passage
 
 WORLD = "world"
 EDITION = "2020"
+KEPT_LIMIT = 160  # tokens of a passage for the vectors that ship, as the config.json beside them has it
 EMBEDDED_AT_ONCE = 128
 
 
@@ -86,10 +87,11 @@ def _own_index(model: Model, directory: pathlib.Path, cache: str | os.PathLike[s
     if directory == SHIPPED / WORLD:
         place = cache_directory(cache) / f"world_facts_{EDITION}"
         table = PassageTable.from_passages(item.passage for item in world_passages(EDITION))
-        parts = dataclasses.replace(model.parts, collection=Collection(table, (), ()))
+        tokenizers = dataclasses.replace(model.parts.tokenizers, max_passage=KEPT_LIMIT)
+        parts = dataclasses.replace(model.parts, collection=Collection(table, (), ()), tokenizers=tokenizers)
         made = {"passages": table.fingerprint, "encoder": fingerprint(parts.passage_encoder)}
         vectors = load_vectors(directory / f"world_facts_{EDITION}.safetensors", **made)
-        passage_index(parts, place, "exact", vectors=vectors)
+        passage_index(parts, place, "exact", vectors=vectors, weights=WORLD)
         return place
     if kind_of(directory) != "run" or model.config.retriever not in ("dpr", "bm25"):
         return None
@@ -111,7 +113,7 @@ def open_for(model: Model, directory: pathlib.Path) -> ChangingIndex:
     """An index as this model answers from it and adds to it; see `ChangingIndex` for what is raised."""
     parts = model.parts
     manifest = read_manifest(directory)  # its vectors are those of passages cut as it says
-    limit = int(manifest.made_with.get("max_passage_tokens", parts.tokenizers.max_passage))
+    limit = int(manifest.made_with.get(MAX_PASSAGE_TOKENS, parts.tokenizers.max_passage))
     if parts.passage_encoder is None:
         return ChangingIndex(directory)
     tokenizers = dataclasses.replace(parts.tokenizers, max_passage=limit)

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from rag_jax.index import Index, embed, fingerprint
-from rag_jax.models.weights import SHIPPED
-from rag_jax.rag.model import architecture, check_tokenizers, load_tokenizers, load_weights, weights_directory
+from rag_jax.index.manifest import MAX_PASSAGE_TOKENS
+from rag_jax.rag.model import architecture, check_tokenizers, load_tokenizers, load_weights, weights_name
 from rag_jax.rag.retrieve import embed_passages, encode
 from rag_jax.types import Passage
 
@@ -50,13 +50,11 @@ def passage_tower(weights: str, max_passage: int = MAX_PASSAGE, batch_size: int 
     """
     part = "passage_encoder"
     config, params, tokenizers = _tower(weights, part, max_passage)
-    directory = weights_directory(weights)
-    name = directory.name if directory.parent == SHIPPED else str(directory.resolve())
     return PassageTower(
         functools.partial(embed_passages, config, params, tokenizers, batch_size=batch_size),
         fingerprint(params),
         config.width,
-        {"weights": name, "max_passage_tokens": max_passage},
+        {"weights": weights_name(weights), MAX_PASSAGE_TOKENS: max_passage},
     )
 
 
@@ -64,7 +62,7 @@ def tower_of(index: Index, weights: str | None, batch_size: int = 128) -> Passag
     """The tower that an index was made with, by what its manifest says, or the one of other weights."""
     made_with = index.manifest.made_with
     name = weights or made_with.get("weights", DEFAULT_WEIGHTS)
-    return passage_tower(str(name), int(made_with.get("max_passage_tokens", MAX_PASSAGE)), batch_size)
+    return passage_tower(str(name), int(made_with.get(MAX_PASSAGE_TOKENS, MAX_PASSAGE)), batch_size)
 
 
 def embed_questions(weights: str, texts: Sequence[str], batch_size: int = 128) -> Float[np.ndarray, "B D"]:

@@ -122,8 +122,9 @@ class IndexConfig(Group):
       backend: how the vectors of retriever 'dpr' are searched.
       dtype: what 'scann' and 'device' score with: float32, bfloat16 or int8; '' = as the index that is there, float32
         in a new one.
-      directory: '' = build it inside the run directory. Where only one of training and evaluation searches words,
-        evaluation's index lies beside this one.
+      directory: '' = build it inside the run directory, and again if anything changes that it was made of. One that is
+        named is built if it is not there; one that is there and does not fit is refused, and stays. Where only one of
+        training and evaluation searches words, evaluation's index lies beside this one.
       in_step: retrieve inside the jitted step, from vectors and tokens that stay on the devices; with 'device'.
       recall_target: of that search on a TPU, which is approximate for speed (elsewhere it is exact); none = exact.
       over_retrieve: candidates that are scored again, as a multiple of k; 1 = none.

@@ -9,7 +9,7 @@ from typing import Any
 
 from rag_jax.config import Config, k_at_test
 from rag_jax.evaluation.metrics import score
-from rag_jax.experiment import Parts, answer_questions, evaluation_layout, passage_index, retriever_over
+from rag_jax.experiment import Parts, answer_questions, encoder_source, evaluation_layout, passage_index, retriever_over
 from rag_jax.text.datasets import Collection
 from rag_jax.text.world_facts import EDITIONS, leader_questions, world_passages
 
@@ -34,7 +34,8 @@ def hot_swap(
         collection = Collection([item.passage for item in world_passages(edition)], (), ())
         swapped = dataclasses.replace(parts, collection=collection)
         place = pathlib.Path(directory) / f"index-{edition}"
-        index = passage_index(swapped, place, config.index.backend, config.index.dtype)
+        searched = config.index.backend, config.index.dtype
+        index = passage_index(swapped, place, *searched, weights=encoder_source(config))
         questions = truths[edition]
         retriever = retriever_over(config, swapped, index, k_at_test(config), evaluation_layout(config))
         answers = answer_questions(config, parts, params, retriever, questions)

@@ -180,6 +180,16 @@ def weights_directory(name: str) -> pathlib.Path:
     return directory
 
 
+def weights_name(name: str) -> str:
+    """What finds these weights again from wherever a later command runs: a name that ships, or the whole path.
+
+    Raises:
+      FileNotFoundError: see `weights_directory`.
+    """
+    directory = weights_directory(name)
+    return directory.name if directory.parent == SHIPPED else str(directory.resolve())
+
+
 def load_weights(arch: Architecture, name: str, parts: tuple[str, ...] = PARTS) -> dict[str, Any]:
     """Parameters of the parts that are asked for, every name and shape checked.
 

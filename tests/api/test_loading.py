@@ -76,6 +76,7 @@ def test_the_model_that_ships_has_its_index_made_once_in_the_cache(few, tmp_path
     made = [load(cache=tmp_path / "cache").index.directory for _ in range(2)]
     assert made[0] == made[1] == tmp_path / "cache" / "world_facts_2020"
     assert [p.id for p in open_index(made[0]).passages] == [item.passage.id for item in FEW]
+    assert open_index(made[0]).manifest.made_with == {"weights": "world", "max_passage_tokens": 160}
     before = (made[0] / "manifest.json").stat().st_mtime_ns
     assert len(load(cache=tmp_path / "cache").index) == len(FEW)
     assert (made[0] / "manifest.json").stat().st_mtime_ns == before
@@ -87,8 +88,11 @@ def test_the_vectors_that_ship_are_those_of_the_model_and_the_facts_that_ship():
     table = PassageTable.from_passages(item.passage for item in world_passages("2020"))
     made = {"passages": table.fingerprint, "encoder": fingerprint(tower)}
     kept = load_vectors(SHIPPED / "world" / "world_facts_2020.safetensors", **made)
-    few = [item.passage for item in FEW]
-    again = embed_passages(model.parts.arch.passage_encoder, tower, model.parts.tokenizers, few, len(few))
+    limit = loading.KEPT_LIMIT
+    tokenizers = dataclasses.replace(model.parts.tokenizers, max_passage=limit)
+    longest = max(table, key=lambda passage: len(passage.text))
+    few = [*(item.passage for item in FEW), longest]
+    again = embed_passages(model.parts.arch.passage_encoder, tower, tokenizers, few, len(few))
     rows = [table.row_of(passage.id) for passage in few]
     np.testing.assert_allclose(kept[rows], again, rtol=1e-3, atol=1e-3 * np.abs(again).max())
 
