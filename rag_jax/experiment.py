@@ -76,19 +76,21 @@ class Parts:
     collection: Collection
 
 
-def load_parts(config: Config, collection: Collection | None = None) -> Parts:
+def load_parts(config: Config, collection: Collection | None = None, retrieves: bool | None = None) -> Parts:
     """Everything but the index.
 
     Args:
       config: final.
       collection: passages and questions; None = as the configuration says.
+      retrieves: whether passages are looked for, and so must be there to be read; None = unless it is closed book.
 
     Raises:
       FileNotFoundError, ValueError: weights, data or sizes that do not fit, see the functions called.
     """
     m, d = config.model, config.data
-    _check_given(config)
     towers_alone = config.recipe == "dpr"
+    retrieves = (config.retriever != "none" if retrieves is None else retrieves) or towers_alone
+    _check_given(config, retrieves)
     # Towers serve both variants, and with the one empty passage of closed book they are the same.
     if m.init_from and config.retriever != "none" and not towers_alone:
         check_variant(m.init_from, config.variant, m.force_variant)
@@ -123,6 +125,7 @@ def load_parts(config: Config, collection: Collection | None = None) -> Parts:
             eval_questions_path=d.eval_questions_path,
             validation_questions_path=d.validation_questions_path,
             labels=d.labels,
+            with_passages=retrieves,
         )
     trained = towers_alone or config.index.refresh_every
     encoder = params.get("passage_encoder") if trained else params.pop("passage_encoder", None)
@@ -161,7 +164,7 @@ def sizes(config: Config, own_dropout: bool = True) -> tuple[Architecture, tuple
     return arch, names
 
 
-def _check_given(config: Config) -> None:
+def _check_given(config: Config, retrieves: bool) -> None:
     """Names at once what an experiment leaves to its user: weights of that size and the files to read."""
     m, d = config.model, config.data
     missing = []
@@ -169,7 +172,7 @@ def _check_given(config: Config) -> None:
         missing.append("config.model.init_from: random weights of these sizes have no tokenizer; give a directory")
     towers_alone = config.recipe == "dpr"  # its questions come with passages
     brings_passages = towers_alone or (d.dataset in TASKS and TASKS[d.dataset].passages is not None)
-    if d.dataset != "world_facts" and not (d.passages_path or brings_passages):
+    if retrieves and d.dataset != "world_facts" and not (d.passages_path or brings_passages):
         missing.append(f"config.data.passages_path: data set {d.dataset!r} needs passages")
     if d.dataset != "world_facts" and not (d.questions_path or (d.eval_questions_path and not towers_alone)):
         missing.append(f"config.data.questions_path: data set {d.dataset!r} needs questions")

@@ -8,6 +8,7 @@ import pytest
 
 from configs import nq
 from rag_jax import config as rag_config
+from rag_jax.evaluation.run import evaluate
 from rag_jax.experiment import load_parts, make_retriever, passage_index, run_index
 from rag_jax.index import IndexMismatch
 from rag_jax.text.world_facts import world_passages, world_questions
@@ -102,6 +103,20 @@ def test_with_bm25_the_generator_alone_is_trained_and_no_tower_is_loaded(values,
     moved = jax.tree.map(lambda a, b: not np.array_equal(a, b), trained, parts.params)
     assert any(jax.tree.leaves(moved))
     assert json.loads((tmp_path / "run" / "index-bm25" / "manifest.json").read_text())["backend"] == "bm25"
+
+
+def test_closed_book_trains_and_answers_without_passages(values, tmp_path):
+    questions = {"data.passages_path": "", "data.eval_questions_path": values["data.questions_path"]}
+    few = questions | {"eval.max_questions": 2, "eval.batch_size": 2, "data.max_target_tokens": 4}
+    closed = final(values, retriever="none", **few)
+    parts = load_parts(closed)
+    assert (len(parts.collection.passages), len(parts.collection.train) > 1) == (0, True)
+    train(closed, tmp_path / "run", parts)
+    asked_closed = final(values, **few, **{"eval.retriever": "none"})
+    with pytest.raises(ValueError, match="passages_path: data set 'files' needs passages"):
+        load_parts(asked_closed)
+    for config in (closed, asked_closed):
+        assert len(evaluate(config, tmp_path / "run", lambda config, place, parts: parts.params).answers) == 2
 
 
 def test_a_dtype_where_there_is_no_choice_is_refused(values):

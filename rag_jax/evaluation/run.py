@@ -75,12 +75,12 @@ def evaluate(
     """
     if config.recipe != "rag":
         raise ValueError(f"{workdir}: a run of recipe {config.recipe} answers no questions; see its metrics.jsonl")
-    parts = load_parts(config)
+    asked = as_evaluated(config)
+    parts = load_parts(config, retrieves=asked.retriever != "none")
     questions = spread(parts.collection.evaluation, config.eval.max_questions)
     if not questions:
         raise ValueError("no questions to evaluate on: give config.data.eval_questions_path")
     parts, params = trained_parts(parts, restore(config, pathlib.Path(workdir), parts))
-    asked = as_evaluated(config)
     if asked.retriever != config.retriever:
         parts = load_parts(asked, parts.collection)
         params = parts.params | params  # what training had no use for is as it was before

@@ -20,7 +20,7 @@ class Collection:
     """What a run reads.
 
     Attributes:
-      passages: what the index is built over: in memory, or a table on disk.
+      passages: what the index is built over: in memory, or a table on disk; empty when they were not asked for.
       train: questions to train on; empty when there are none.
       evaluation: questions to evaluate on; empty when there are none.
       validation: questions to choose checkpoints by; empty when there are none.
@@ -42,6 +42,7 @@ def load_collection(
     eval_questions_path: str = "",
     validation_questions_path: str = "",
     labels: Sequence[str] = (),
+    with_passages: bool = True,
 ) -> Collection:
     """Reads a data set.
 
@@ -57,6 +58,7 @@ def load_collection(
       eval_questions_path: questions to evaluate on.
       validation_questions_path: questions to choose checkpoints by; of what TFDS prepared the split "validation".
       labels: what stands for the set's labels, see `task_questions`.
+      with_passages: whether passages are read at all; closed book has no use for them.
 
     Raises:
       FileNotFoundError: a path with nothing there.
@@ -70,18 +72,12 @@ def load_collection(
     evaluation: tuple[Question, ...] = ()
     validation: tuple[Question, ...] = ()
     if dataset == "world_facts":
-        passages = [item.passage for item in world_facts.world_passages(edition)] if not passages_path else ()
         train = tuple(item.question for item in world_facts.world_questions(edition, "train"))
         evaluation = tuple(item.question for item in world_facts.world_questions(edition, split))
         validation = tuple(item.question for item in world_facts.world_questions(edition, "validation"))
-    if passages_path:
-        is_table = (pathlib.Path(passages_path) / "table.json").is_file()
-        passages = PassageTable.open(passages_path) if is_table else list(read_passages(passages_path))
-    elif dataset in TASKS:
+    if with_passages:
         paths = questions_path, eval_questions_path, validation_questions_path
-        passages = task_passages(dataset, [path for path in paths if path])
-    if not passages:
-        raise ValueError(f"config.data.passages_path: data set {dataset!r} needs passages")
+        passages = _passages(dataset, edition, passages_path, [path for path in paths if path])
     if questions_path and dataset in TASKS:
         train = task_questions(dataset, questions_path, words=labels, training=True)
     elif questions_path:
@@ -95,6 +91,21 @@ def load_collection(
     elif validation_questions_path:
         validation = read_questions(validation_questions_path)
     return Collection(passages, train, evaluation, validation)
+
+
+def _passages(dataset: str, edition: str, passages_path: str, question_paths: Sequence[str]) -> Sequence[Passage]:
+    """Those of the path that is given, else those that the data set brings; at least one."""
+    passages: Sequence[Passage] = ()
+    if passages_path:
+        is_table = (pathlib.Path(passages_path) / "table.json").is_file()
+        passages = PassageTable.open(passages_path) if is_table else list(read_passages(passages_path))
+    elif dataset in TASKS:
+        passages = task_passages(dataset, question_paths)
+    elif dataset == "world_facts":
+        passages = [item.passage for item in world_facts.world_passages(edition)]
+    if not passages:
+        raise ValueError(f"config.data.passages_path: data set {dataset!r} needs passages")
+    return passages
 
 
 def spread(questions: Sequence[Question], most: int | None) -> tuple[Question, ...]:

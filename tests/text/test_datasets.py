@@ -32,6 +32,14 @@ def test_passages_that_are_missing_are_asked_for():
         load_collection("files")
 
 
+@pytest.mark.parametrize("dataset", ["files", "world_facts"])
+def test_passages_that_nobody_looks_for_are_not_read(tmp_path, dataset):
+    (tmp_path / "q.jsonl").write_text('{"id": "1", "question": "who?", "answers": ["me"]}\n')
+    paths = {"questions_path": str(tmp_path / "q.jsonl"), "passages_path": str(tmp_path / "gone.tsv")}
+    collection = load_collection(dataset, **paths, with_passages=False)
+    assert (len(collection.passages), [q.text for q in collection.train]) == (0, ["who?"])
+
+
 def test_spread_takes_questions_from_everywhere():
     questions = [Question(str(i), "?") for i in range(10)]
     assert [q.id for q in spread(questions, 3)] == ["0", "3", "6"]
