@@ -24,7 +24,19 @@ Row = TypeVar("Row", Passage, Question)
 LONGEST_FIELD = 1 << 24  # characters; csv's own bound of 131,072 is shorter than some undivided articles
 CHUNK = 1 << 16  # characters of an array that are looked at first; a record that is longer doubles them
 _NO_SPACE = re.compile(r"[^ \t\n\r]")
-_DECODER = json.JSONDecoder()
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, each of whose fields is there once: of two with one name json would take the last, in silence."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the field {twice!r} comes twice in one object")
+    return fields
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_each_once)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -199,23 +211,14 @@ def json_lines(path: pathlib.Path) -> Iterator[Record]:
         yield Record(path, number, fields)
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, each of whose fields is there once: of two with one name json would take the last, in silence."""
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the field {twice!r} comes twice in one object")
-    return fields
-
-
 def json_object(path: pathlib.Path) -> Record:
     """The one object that a file is; all of it in memory."""
+    text = "".join(lines(path))  # its own faults name their lines
     try:
-        fields = json.loads("".join(lines(path)))
+        fields = json.loads(text, object_pairs_hook=_each_once)
     except json.JSONDecodeError as error:
         raise ReadError(path, error.lineno, f"broken JSON ({error.msg}); download or write the file again") from error
-    except RecursionError as error:
+    except (ValueError, RecursionError) as error:
         raise ReadError(path, None, f"broken JSON ({error}); download or write the file again") from error
     if not isinstance(fields, dict):
         raise ReadError(path, None, f"not a JSON object but {short(fields)}; check that it is the right file")
@@ -285,7 +288,7 @@ class _Unread:
                 line = self.line + self._text.count("\n", self._at, error.pos)
                 fault = f"broken JSON ({error.msg}); download or write the file again"
                 raise ReadError(self.path, line, fault) from error
-            except RecursionError as error:
+            except (ValueError, RecursionError) as error:
                 raise ReadError(self.path, self.line, f"broken JSON ({error}); write the file again") from error
             self.take(end - self._at)
             return value
