@@ -33,7 +33,8 @@ class ChangingIndex:
     ):
         self.directory = pathlib.Path(directory)
         self._embed, self._encoder = embed, encoder_fingerprint
-        # Checksums of large files would take a second for each GB, at every change.
+        # A change compares the checksums of the files that it reads. To do so again whenever the index is opened, here
+        # and at every refresh, would take a second for each GB.
         self._live = LiveIndex(self.directory, encoder_fingerprint=encoder_fingerprint, verify_large=False)
 
     @property

@@ -138,8 +138,13 @@ class Rag:
 
         Raises:
           ValueError: as `answer`; also an answer that is empty or longer than the model writes, or not one for each
-            question; or the model is a Fusion-in-Decoder, which is neither of the two.
+            question; or the model is a Fusion-in-Decoder, which is neither of the two, or gives labels.
         """
+        if self.config.data.labels:
+            raise ValueError(
+                f"the model gives one of the labels {', '.join(self.config.data.labels)} and writes no text to score; "
+                "answer says how probable its label is, and the others are among its alternatives"
+            )
         if self.config.variant == "fid":
             raise ValueError("a Fusion-in-Decoder has no p(y|x) of RAG-Sequence or RAG-Token; answer says its own")
         texts = self._questions(question)

@@ -28,7 +28,7 @@ class PassageTower:
       embed: passages -> vectors [n, D].
       fingerprint: of its parameters.
       dim: D.
-      made_with: what the manifest keeps, so that `for_index` finds the same tower again.
+      made_with: what the manifest keeps, so that `tower_of` finds the same tower again.
     """
 
     embed: Callable[[Sequence[Passage]], Float[np.ndarray, "n D"]]

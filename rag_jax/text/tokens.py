@@ -105,7 +105,8 @@ def _is_text(text: str) -> bool:
 def _cut_questions(rows: Sequence[list[int]], limit: int, reader: str) -> list[list[int]]:
     if long := sum(len(row) > limit for row in rows):
         logging.getLogger(__name__).warning(
-            "%d of %d questions have more than the %d tokens that %s reads; their ends are cut. Raise max_question",
+            "%d of %d questions have more than the %d tokens that %s reads; their ends are cut. Shorten them, or "
+            "raise config.data.max_question_tokens",
             *(long, len(rows), limit, reader),
         )
     return [row[:limit] for row in rows]
@@ -121,7 +122,10 @@ def pad_rows(rows: Sequence[Sequence[int]], pad_id: int) -> Int[np.ndarray, "N L
 
 
 def trim(rows: Int[np.ndarray, "*axes L"], pad_id: int, multiple: int) -> Int[np.ndarray, "*axes M"]:
-    """Cuts the columns that hold only padding, down to a multiple, so that few widths are compiled."""
+    """Cuts columns that hold only padding, or adds some: the width is the least multiple that holds all tokens.
+
+    So few widths are compiled. Rows of nothing but padding are one multiple wide.
+    """
     used = np.flatnonzero((rows != pad_id).any(axis=tuple(range(rows.ndim - 1))))
     longest = int(used[-1]) + 1 if used.size else 1
     width = -(-longest // multiple) * multiple
@@ -202,6 +206,14 @@ class Tokenizers:
                 )
         plain = {"add_special_tokens": False, "split_special_tokens": True, "return_attention_mask": False}
         return tokenizer(list(texts), **plain, verbose=False)["input_ids"]
+
+    def count(self, role: str, text: str) -> int:
+        """The tokens that a text is in this role, neither framed nor cut.
+
+        Raises:
+          ValueError: a text that is not Unicode.
+        """
+        return len(self._ids(self._of(role), [text])[0])
 
     def questions(self, texts: Sequence[str]) -> Int[np.ndarray, "N Q"]:
         """[CLS] question [SEP] for the question tower. The end of a question past the limit is cut, with a warning."""

@@ -1,5 +1,6 @@
 """The Python API and `rag-jax ask`, on the weights that ship and the passages of two countries."""
 
+import dataclasses
 import json
 import re
 
@@ -12,6 +13,7 @@ from rag_jax.api.live import ChangingIndex
 from rag_jax.api.loading import open_for
 from rag_jax.api.model import load_model
 from rag_jax.cli import app
+from rag_jax.config import finalise, from_dict, update
 from rag_jax.index import build_index, fingerprint
 from rag_jax.models.weights import SHIPPED
 from rag_jax.rag import answer as answering
@@ -177,6 +179,8 @@ def test_what_another_process_changed_is_seen_after_a_refresh(model, build):
     [
         (lambda rag: rag.answer(" "), "the question is empty"),
         (lambda rag: rag.answer("why " * 70), r"has 14\d tokens and the limit is 64.*data.max_question_tokens"),
+        (lambda rag: rag.answer("</s>" * 40), r"has 1\d\d tokens and the limit is 64"),  # letters, not one token each
+        (lambda rag: rag.answer("caf\udce9"), r"text 0 of 1 is not Unicode: 'caf\\udce9'"),
         (lambda rag: rag.answer(KENYA, k=0), "k=0: must be at least 1"),
         (lambda rag: rag.answer(KENYA, decoding="slow"), "decoding='slow': choose thorough or fast"),
         (lambda rag: rag.answer(KENYA, beams=0), "num_beams=0: must be at least 1"),
@@ -192,6 +196,12 @@ def test_what_another_process_changed_is_seen_after_a_refresh(model, build):
 def test_what_cannot_be_asked_is_told(rag, call, message):
     with pytest.raises(ValueError, match=message):
         call(rag)
+
+
+def test_a_model_of_labels_has_no_text_to_score(model):
+    of_labels = update(from_dict(dataclasses.asdict(model.config)), {"data.labels": ("yes", "no")})
+    with pytest.raises(ValueError, match="one of the labels yes, no and writes no text to score; answer says"):
+        Rag(dataclasses.replace(model, config=finalise(of_labels))).score(KENYA, "yes")
 
 
 def test_without_an_index_the_error_names_both_ways_out(model):

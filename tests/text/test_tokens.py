@@ -185,3 +185,8 @@ def test_a_label_is_one_token_as_it_stands_or_after_a_space(tmp_path):
 def test_a_word_of_several_tokens_is_no_label(tokenizers):
     with pytest.raises(ValueError, match=r"config\.data\.labels: 'zebra' is \d tokens .*choose another word"):
         tokenizers.labels(["is", "zebra"])
+
+
+def test_a_text_is_counted_as_it_is_read(tokenizers):
+    for text in ("", "the Odyssey", "</s><pad>"):
+        assert tokenizers.count("source", text) == len(tokenizers.source_texts([text])[0])
