@@ -43,7 +43,7 @@ def evaluate_command(
         more: dict[str, Any] = {"ks": whole_numbers("--ks", ks), "decodings": _known_decodings(decodings)}
         start()
         evaluate_runs(workdir, restore, settings, **more)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         print(printable(f"error: {error}"), file=sys.stderr)
         return 1
     return 0

@@ -68,7 +68,7 @@ def run_recipe(
             file=sys.stderr,
         )
         return FAILED
-    except (ValueError, OSError, NonFiniteLoss) as error:
+    except (ValueError, OSError, ImportError, NonFiniteLoss) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     return 0

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
+from rag_jax.evaluation import command
 from rag_jax.experiment import load_parts
 from rag_jax.training.loop import train, trained_params
 from rag_jax.training.metrics import read_metrics
-from rag_jax.training.recipes import run_recipe
+from rag_jax.training.recipes import RECIPES, run_recipe
 from tests.small_runs import equal, small, write_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -37,6 +38,16 @@ def test_a_directory_that_takes_no_files_is_one_message(files, capsys):
     assert said.startswith("error: ")
     assert "/proc/run" in said
     assert "Traceback" not in said
+
+
+def test_a_library_that_is_not_installed_is_one_message(files, tmp_path, monkeypatch, capsys):
+    def missing(*args, **more):
+        raise ImportError("backend scann takes ScaNN; install it: pip install scann")
+
+    monkeypatch.setitem(RECIPES, "rag", missing)
+    monkeypatch.setattr(command, "evaluate_runs", missing)
+    assert run_recipe(small(files), tmp_path) == command.evaluate_command(tmp_path, trained_params) == 1
+    assert capsys.readouterr().err == "error: backend scann takes ScaNN; install it: pip install scann\n" * 2
 
 
 @pytest.mark.slow
