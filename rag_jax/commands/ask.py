@@ -43,7 +43,8 @@ def ask(
     """Answers questions, with the passages that each answer came from.
 
     Without a model of your own the tiny one that ships answers from World Facts 2020. Without a question it asks for
-    them, until an empty line or the end of the input.
+    them, until an empty line or the end of the input. Of questions that nobody types, empty lines are none; one that
+    cannot be answered is told on standard error, the others are answered, and the exit code is 1.
 
     Examples:
       rag-jax ask "who is the head of government of Kenya"
@@ -65,12 +66,14 @@ def ask(
         with told_plainly():
             answer(question)
         return
-    talks = _somebody_types() and not as_json
+    typed = _somebody_types()
+    talks = typed and not as_json
     if talks:
         passages = "no passages" if rag.index is None else f"{len(rag.index):,} passages"
         typer.echo(f"{passages}, {k or rag.config.eval.k} a question. An empty line ends it.")
-    for text in _lines("> " if talks else ""):
-        _goes_on(answer, text)
+    failed = [text for text in _lines("> " if talks else "", typed) if not _answered(answer, text)]
+    if failed and not typed:
+        raise typer.Exit(1)
 
 
 @contextlib.contextmanager
@@ -86,24 +89,27 @@ def _somebody_types() -> bool:
     return sys.stdin.isatty()
 
 
-def _lines(prompt: str) -> Iterator[str]:
-    """Lines of standard input until an empty one or its end."""
+def _lines(prompt: str, typed: bool) -> Iterator[str]:
+    """Lines of standard input with something in them; an empty one that somebody types ends them."""
     while True:
         try:
             text = input(prompt).strip()
         except EOFError:
             return
-        if not text:
+        if text:
+            yield text
+        elif typed:
             return
-        yield text
 
 
-def _goes_on(answer: Callable[[str], None], text: str) -> None:
-    """A question that cannot be answered is told, and the next one may come."""
+def _answered(answer: Callable[[str], None], text: str) -> bool:
+    """Whether the question could be answered; of one that could not it is told why, and the next one may come."""
     try:
         answer(text)
     except ValueError as error:
         typer.secho(printable(f"rag-jax: {error}"), fg="red", err=True)
+        return False
+    return True
 
 
 def _show(found: Any, as_json: bool) -> None:

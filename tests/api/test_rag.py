@@ -233,14 +233,20 @@ def test_the_command_answers_one_question_with_its_sources(ask):
     assert TRUTH["Kenya"] in best["passage"]["text"]
 
 
-def test_the_command_answers_questions_until_an_empty_line(ask):
-    given = f"{KENYA}\n{'why ' * 70}\nwhat is the capital of Kenya\n\nnever read\n"
-    result = ask("--json", given=given)
+def test_the_command_answers_all_questions_of_a_file_and_fails_if_it_could_not(ask):
+    given = f"{KENYA}\n{'why ' * 70}\n\nwhat is the capital of Kenya\n"
+    result = ask("--json", given=given, code=1)
     assert [json.loads(line)["text"] for line in result.stdout.splitlines()] == [TRUTH["Kenya"], "Nairobi"]
     assert "the limit is 64" in result.stderr
     shown = ask(given=f"{KENYA}\n").stdout
     assert TRUTH["Kenya"] in shown
     assert shown.startswith(KENYA)  # and no prompt before it: nobody types
+
+
+def test_whoever_types_ends_with_an_empty_line_and_may_err(ask, monkeypatch):
+    monkeypatch.setattr("rag_jax.commands.ask._somebody_types", lambda: True)
+    result = ask("--json", given=f"{'why ' * 70}\n{KENYA}\n\nnever read\n")
+    assert [json.loads(line)["text"] for line in result.stdout.splitlines()] == [TRUTH["Kenya"]]
 
 
 def test_whoever_types_is_told_what_is_searched_and_how_to_end(ask, monkeypatch):
