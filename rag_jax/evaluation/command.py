@@ -7,11 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rag_jax.config import FIELDS, Config, parse_arg, update
+from rag_jax.config import FIELDS, parse_arg, update
 from rag_jax.evaluation.run import Restore, evaluate_runs
 from rag_jax.sharding import start
 from rag_jax.text.printable import printable
 
+# How a run was trained, and what may take its place when it is evaluated.
+OF_TRAINING = {"k": "eval.k", "retriever": "eval.retriever"}
 DECODINGS = FIELDS["eval.decoding"].metadata["choices"]
 
 
@@ -36,13 +38,14 @@ def evaluate_command(
       The exit code: 0, or 1 after a message.
     """
 
-    def settings(config: Config) -> Config:
-        return update(config, parse_arg(",".join(changes)))
-
     try:
+        values = parse_arg(",".join(changes))
+        for field in [field for field in OF_TRAINING if field in values]:
+            given = f"{OF_TRAINING[field]}={values[field]}"
+            raise ValueError(f"--set: {field} is what the run was trained with; to answer otherwise give --set={given}")
         more: dict[str, Any] = {"ks": whole_numbers("--ks", ks), "decodings": _known_decodings(decodings)}
         start()
-        evaluate_runs(workdir, restore, settings, **more)
+        evaluate_runs(workdir, restore, lambda config: update(config, values), **more)
     except (ValueError, OSError, ImportError) as error:
         print(printable(f"error: {error}"), file=sys.stderr)
         return 1

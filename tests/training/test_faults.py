@@ -50,6 +50,12 @@ def test_a_library_that_is_not_installed_is_one_message(files, tmp_path, monkeyp
     assert capsys.readouterr().err == "error: backend scann takes ScaNN; install it: pip install scann\n" * 2
 
 
+@pytest.mark.parametrize(("change", "instead"), [("k=10", "eval.k=10"), ("retriever=bm25", "eval.retriever=bm25")])
+def test_what_only_training_reads_is_not_set_for_an_evaluation(tmp_path, capsys, change, instead):
+    assert command.evaluate_command(tmp_path, trained_params, [change]) == 1
+    assert capsys.readouterr().err.endswith(f"trained with; to answer otherwise give --set={instead}\n")
+
+
 @pytest.mark.slow
 def test_an_index_that_vanished_is_made_again_and_the_run_ends_as_it_would_have(files, tmp_path):
     config = small(files, train__steps=3, train__checkpoint_every=2)
