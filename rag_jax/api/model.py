@@ -10,7 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from rag_jax.config import Config, finalise, from_dict, from_json, update
+from rag_jax.config import Config, finalise, from_dict, from_json, on_other_devices, update
 from rag_jax.experiment import Parts, load_parts, trained_parts
 from rag_jax.models.hf import other_variant
 from rag_jax.models.hf_convert import Bundle, read_bundle
@@ -24,6 +24,8 @@ from rag_jax.text.tokens import Tokenizers, load_tokenizer_folder
 
 NOTHING = Collection((), (), ())
 QUESTION_TOKENS = 64  # that weights and checkpoints read; a run says it itself
+# Fields that a final configuration holds even if nobody gave them: they follow from these, unless both are given.
+FOLLOWS = {"k": ("eval.k", None), "retriever": ("eval.retriever", "")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +93,8 @@ def kind_of(directory: pathlib.Path) -> str:
 
 
 def _changed(config: Config, values: Mapping[str, Any]) -> Config:
-    """A final configuration with other values."""
+    """A final configuration with other values, and what follows from them."""
+    values = {field: empty for name, (field, empty) in FOLLOWS.items() if name in values} | dict(values)
     return finalise(update(from_dict(dataclasses.asdict(config)), values))
 
 
@@ -106,13 +109,26 @@ def _from_run(directory: pathlib.Path, variant: str | None, force: bool, setting
         )
     if variant not in (None, trained.variant) and not force:
         raise ValueError(other_variant(directory, trained.variant, variant) + " (force=True)")
-    # On which devices it was trained does not count here, nor where it found its passages.
-    here = {f"sharding.{field.name}": field.default for field in dataclasses.fields(trained.sharding)}
-    trained = _changed(trained, here)
+    trained = on_other_devices(trained)
     values = {"index.in_step": False, "variant": variant or trained.variant, "model.force_variant": force}
     config = _changed(trained, values | dict(settings))
-    parts = load_parts(trained, NOTHING)
-    return Model(config, *trained_parts(parts, trained_params(trained, directory, parts)))
+    parts = load_parts(trained, NOTHING)  # as the checkpoint has them
+    parts, params = trained_parts(parts, trained_params(trained, directory, parts))
+    d = config.data
+    limits = {
+        "max_question": d.max_question_tokens,
+        "max_passage": d.max_passage_tokens,
+        "max_target": d.max_target_tokens,
+    }
+    tokenizers = dataclasses.replace(parts.tokenizers, **limits)
+    parts = dataclasses.replace(parts, arch=_computing(parts.arch, config.model.dtype), tokenizers=tokenizers)
+    return Model(config, parts, params)
+
+
+def _computing(arch: Architecture, dtype: str) -> Architecture:
+    """The same sizes, computing in another dtype."""
+    as_type = jnp.dtype(dtype).type
+    return Architecture(*(dataclasses.replace(getattr(arch, part), dtype=as_type) for part in PARTS))
 
 
 def _from_checkpoint(
@@ -138,8 +154,7 @@ def _from_checkpoint(
     values["data.max_passage_tokens"] = min(usual.data.max_passage_tokens, arch.passage_encoder.max_positions)
     values["data.max_source_tokens"] = min(longest, arch.generator.max_positions)
     config = _changed(usual, values | dict(settings))
-    dtype = jnp.dtype(config.model.dtype).type
-    arch = Architecture(*(dataclasses.replace(getattr(arch, part), dtype=dtype) for part in PARTS))
+    arch = _computing(arch, config.model.dtype)
     names = tuple(name for name in PARTS if name in bundle.parts)
     tokenizers = _tokenizers(directory, bundle, names, config)
     check_tokenizers(arch, tokenizers, names)

@@ -22,7 +22,7 @@ def export(
     Example:
       rag-jax export runs/nq nq-weights
     """
-    from rag_jax.config import finalise, from_json
+    from rag_jax.config import finalise, from_json, on_other_devices
     from rag_jax.experiment import load_parts, sizes, trained_parts
     from rag_jax.models.hf import variant_name
     from rag_jax.rag.model import save_weights
@@ -30,7 +30,7 @@ def export(
     from rag_jax.training.loop import trained_params
 
     with told_plainly():
-        config = finalise(from_json((run / "config.json").read_text("utf-8")))
+        config = on_other_devices(finalise(from_json((run / "config.json").read_text("utf-8"))))
         parts = load_parts(config, Collection((), (), ()))
         parts, params = trained_parts(parts, trained_params(config, run, parts))
         if parts.passage_encoder is not None:

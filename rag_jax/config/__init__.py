@@ -24,6 +24,7 @@ from rag_jax.config.values import (
     get,
     has_towers,
     k_at_test,
+    on_other_devices,
     to_json,
     update,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "get",
     "has_towers",
     "k_at_test",
+    "on_other_devices",
     "override_flags",
     "parse_arg",
     "sweep_runs",

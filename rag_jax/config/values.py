@@ -247,6 +247,13 @@ def as_evaluated(config: Config) -> Config:
     return finalise(changed)
 
 
+def on_other_devices(config: Config) -> Config:
+    """A final configuration as it is where its run is read: on which devices it was trained does not count there."""
+    changed = from_dict(dataclasses.asdict(config))
+    changed.sharding = type(changed.sharding)()
+    return finalise(changed)
+
+
 def get(config: Config, path: str) -> Any:
     """The value at a dotted path such as 'optimizer.learning_rate'."""
     for name in path.split("."):

@@ -6,16 +6,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from rag_jax import config as rag_config
 from rag_jax.api import cache_directory, load, loading
 from rag_jax.api.model import load_model
+from rag_jax.cli import app
 from rag_jax.experiment import load_parts
 from rag_jax.index import IndexMismatch, build_index, fingerprint, load_vectors, open_index
 from rag_jax.models import hf
 from rag_jax.models.bart import Bart
 from rag_jax.models.bert import Bert, BertConfig
 from rag_jax.models.weights import SHIPPED
+from rag_jax.rag.model import PARTS
 from rag_jax.rag.retrieve import embed_passages
 from rag_jax.text.table import PassageTable
 from rag_jax.text.world_facts import world_passages
@@ -123,6 +126,20 @@ def test_a_run_is_loaded_with_what_it_trained_and_its_own_index(tmp_path):
         load(run, settings={"eval.beems": 4})
     other = load(run, variant="sequence", force=True, settings={"eval.beams": 4})
     assert (other.config.variant, other.config.eval.beams) == ("sequence", 4)
+    limits = {"data.max_question_tokens": 40, "data.max_passage_tokens": 90, "data.max_target_tokens": 20}
+    changed = load(run, settings=limits | {"k": 2, "model.dtype": "bfloat16"})
+    read = changed.parts.tokenizers
+    assert (read.max_question, read.max_passage, read.max_target) == (40, 90, 20)
+    assert {getattr(changed.parts.arch, part).dtype for part in PARTS} == {jnp.bfloat16}
+    assert changed.config.eval.k == 2
+    assert load(run, settings={"k": 2, "eval.k": 6}).config.eval.k == 6
+
+
+def test_a_run_is_exported_where_there_are_fewer_devices_than_it_was_trained_on(tmp_path):
+    run_of(tmp_path / "run", retriever="none", **{"sharding.model": 4})
+    result = CliRunner().invoke(app, ["export", str(tmp_path / "run"), str(tmp_path / "weights")])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "weights" / "model.json").is_file()
 
 
 def test_a_checkpoint_of_hugging_face_keeps_its_own_form(checkpoint):
