@@ -37,7 +37,6 @@ def evaluate_command(
     Returns:
       The exit code: 0, or 1 after a message.
     """
-
     try:
         values = parse_arg(",".join(changes))
         for field in [field for field in OF_TRAINING if field in values]:

@@ -212,10 +212,8 @@ def test_any_question_has_an_answer_with_probabilities(small, monkeypatch, index
 
 def test_of_a_question_of_ten_thousand_characters_the_first_tokens_are_answered_with_a_warning(small, caplog):
     (whole,) = small.answers(small.three, ["Who wrote Emma? " * 625])
-    assert (
-        "1 of 1 questions have more than the 16 tokens that the generator reads; their ends are cut. Shorten them, or raise config.data.max_question_tokens"
-        in caplog.text
-    )
+    assert "1 of 1 questions have more than the 16 tokens that the generator reads" in caplog.text
+    assert "or raise config.data.max_question_tokens" in caplog.text  # which is a setting
     (begun,) = small.answers(small.three, ["Who wrote Emma? " * 6])
     same([whole], [begun])
 
