@@ -1,4 +1,4 @@
-"""HOST. Your own documents on one TPU of Colab: DPR's towers and BART-base, an index in the chip's memory.
+r"""HOST. Your own documents on one TPU of Colab: DPR's towers and BART-base, an index in the chip's memory.
 
 No published result: the documents are yours.
 
@@ -15,9 +15,9 @@ reads; questions are JSON lines with `id`, `question` and `answers`.
 
 A slice of several hosts runs the same on each of them, over files that all see:
 
-    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax &&
-      python3 train.py --config=configs/colab.py:train.batch_size=64 --workdir=/mnt/shared/mine
-      --config.model.init_from=/mnt/shared/weights --config.data.passages_path=/mnt/shared/notes
+    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax && \
+      python3 train.py --config=configs/colab.py:train.batch_size=64 --workdir=/mnt/shared/mine \
+      --config.model.init_from=/mnt/shared/weights --config.data.passages_path=/mnt/shared/notes \
       --config.data.questions_path=/mnt/shared/train.jsonl --config.data.eval_questions_path=/mnt/shared/test.jsonl"
 """
 

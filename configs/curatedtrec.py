@@ -1,4 +1,4 @@
-"""HOST. CuratedTREC at the paper's size, from the model of Natural Questions. Its answers are regexes.
+r"""HOST. CuratedTREC at the paper's size, from the model of Natural Questions. Its answers are regexes.
 
 Published (regex match on the test questions): RAG-Token 50.0 %, RAG-Sequence 52.2 %.
 
@@ -18,13 +18,16 @@ One host, here with RAG-Token:
       --config.data.questions_path=large2470-train.tsv --config.data.eval_questions_path=large2470-test.tsv
     python3 eval.py --workdir=runs/curatedtrec
 
+The variant is given after the colon, as here: how many passages are read at test follows from it, 15 for RAG-Token and
+50 for RAG-Sequence, and would not from `--config.variant`.
+
 A slice of several hosts runs the same on each of them, over files that all see:
 
-    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax &&
-      python3 train.py --config=configs/curatedtrec.py:variant=token --workdir=/mnt/shared/curatedtrec
-      --config.model.init_from=/mnt/shared/nq-weights --config.index.directory=/mnt/shared/index
-      --config.data.passages_path=/mnt/shared/psgs_w100.tsv
-      --config.data.questions_path=/mnt/shared/large2470-train.tsv
+    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax && \
+      python3 train.py --config=configs/curatedtrec.py:variant=token --workdir=/mnt/shared/curatedtrec \
+      --config.model.init_from=/mnt/shared/nq-weights --config.index.directory=/mnt/shared/index \
+      --config.data.passages_path=/mnt/shared/psgs_w100.tsv \
+      --config.data.questions_path=/mnt/shared/large2470-train.tsv \
       --config.data.eval_questions_path=/mnt/shared/large2470-test.tsv"
 """
 

@@ -1,4 +1,4 @@
-"""HOST. The retriever alone: contrastive training of both towers, as DPR is trained (Karpukhin et al. 2020).
+r"""HOST. The retriever alone: contrastive training of both towers, as DPR is trained (Karpukhin et al. 2020).
 
 Natural Questions at the paper's size: two BERT-base towers, 128 questions a batch, one hard negative for each and all
 other passages of the batch, 40 epochs of 58,880 questions, linear decay. The learning rate, 2e-5, and the clipping are
@@ -19,9 +19,9 @@ One host:
 
 A slice of several hosts runs the same on each of them, over files that all see:
 
-    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax &&
-      python3 train.py --config=configs/dpr.py --workdir=/mnt/shared/dpr --config.model.init_from=/mnt/shared/weights
-      --config.data.questions_path=/mnt/shared/biencoder-nq-train.json
+    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax && \
+      python3 train.py --config=configs/dpr.py --workdir=/mnt/shared/dpr --config.model.init_from=/mnt/shared/weights \
+      --config.data.questions_path=/mnt/shared/biencoder-nq-train.json \
       --config.data.eval_questions_path=/mnt/shared/biencoder-nq-dev.json"
 
 At its end a run ranks the passages of the evaluation file (or those of `data.passages_path`) for its questions. What it

@@ -1,4 +1,4 @@
-"""HOST. FEVER at the paper's size: does Wikipedia support a claim, refute it, or not say enough? Without gold evidence.
+r"""HOST. FEVER at the paper's size: does Wikipedia support a claim, refute it, or not say enough? No gold evidence.
 
 Published (label accuracy): 72.5 % 3-way, 89.5 % 2-way. A label is one token, so that RAG-Token and RAG-Sequence are the
 same.
@@ -19,11 +19,11 @@ One host:
 
 A slice of several hosts runs the same on each of them, over files that all see:
 
-    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax &&
-      python3 train.py --config=configs/fever.py:ways=2 --workdir=/mnt/shared/fever
-      --config.model.init_from=/mnt/shared/weights --config.index.directory=/mnt/shared/index
-      --config.data.passages_path=/mnt/shared/psgs_w100.tsv
-      --config.data.questions_path=/mnt/shared/train.jsonl
+    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax && \
+      python3 train.py --config=configs/fever.py:ways=2 --workdir=/mnt/shared/fever \
+      --config.model.init_from=/mnt/shared/weights --config.index.directory=/mnt/shared/index \
+      --config.data.passages_path=/mnt/shared/psgs_w100.tsv \
+      --config.data.questions_path=/mnt/shared/train.jsonl \
       --config.data.eval_questions_path=/mnt/shared/shared_task_dev.jsonl"
 
 Small enough for a laptop: `benchmarks/fever_symmetric.py`, the tiny model over the evidence of FeverSymmetric.

@@ -1,4 +1,4 @@
-"""HOST. Jeopardy question generation at the paper's size: given the answer, an entity, write the clue that asks for it.
+r"""HOST. Jeopardy question generation at the paper's size: given the answer, an entity, write the clue asking for it.
 
 Published (BLEU-1 and Q-BLEU-1): RAG-Token 17.3 and 22.2, RAG-Sequence 14.7 and 21.4; BART alone 15.1 and 19.7.
 
@@ -14,11 +14,11 @@ One host, here with RAG-Token:
 
 A slice of several hosts runs the same on each of them, over files that all see:
 
-    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax &&
-      python3 train.py --config=configs/jeopardy.py:variant=token --workdir=/mnt/shared/jeopardy
-      --config.model.init_from=/mnt/shared/weights --config.index.directory=/mnt/shared/index
-      --config.data.passages_path=/mnt/shared/psgs_w100.tsv
-      --config.data.questions_path=/mnt/shared/searchqa/train
+    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax && \
+      python3 train.py --config=configs/jeopardy.py:variant=token --workdir=/mnt/shared/jeopardy \
+      --config.model.init_from=/mnt/shared/weights --config.index.directory=/mnt/shared/index \
+      --config.data.passages_path=/mnt/shared/psgs_w100.tsv \
+      --config.data.questions_path=/mnt/shared/searchqa/train \
       --config.data.eval_questions_path=/mnt/shared/searchqa/test"
 """
 

@@ -1,4 +1,4 @@
-"""HOST. MS MARCO's natural language generation at the paper's size: answers in whole sentences, found in Wikipedia.
+r"""HOST. MS MARCO's natural language generation at the paper's size: answers in whole sentences, found in Wikipedia.
 
 Published (ROUGE-L and BLEU-1): RAG-Token 40.1 and 41.5, RAG-Sequence 40.8 and 44.2; BART alone 38.2 and 41.6. They are
 of the leaderboard's hidden test set; dev_v2.1.json is the nearest that one can measure.
@@ -16,11 +16,11 @@ One host, here with RAG-Token:
 
 A slice of several hosts runs the same on each of them, over files that all see:
 
-    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax &&
-      python3 train.py --config=configs/msmarco.py:variant=token --workdir=/mnt/shared/msmarco
-      --config.model.init_from=/mnt/shared/weights --config.index.directory=/mnt/shared/index
-      --config.data.passages_path=/mnt/shared/psgs_w100.tsv
-      --config.data.questions_path=/mnt/shared/train_v2.1.json.gz
+    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax && \
+      python3 train.py --config=configs/msmarco.py:variant=token --workdir=/mnt/shared/msmarco \
+      --config.model.init_from=/mnt/shared/weights --config.index.directory=/mnt/shared/index \
+      --config.data.passages_path=/mnt/shared/psgs_w100.tsv \
+      --config.data.questions_path=/mnt/shared/train_v2.1.json.gz \
       --config.data.eval_questions_path=/mnt/shared/dev_v2.1.json.gz"
 """
 

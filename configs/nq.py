@@ -1,4 +1,4 @@
-"""HOST. Natural Questions at the paper's size: BERT-base towers, BART-large, 21 million passages of Wikipedia.
+r"""HOST. Natural Questions at the paper's size: BERT-base towers, BART-large, 21 million passages of Wikipedia.
 
 Published (exact match on the test questions): RAG-Token 44.1 %, RAG-Sequence 44.5 %. Before renting chips:
 
@@ -26,13 +26,16 @@ One host, here with RAG-Token:
       --config.data.questions_path=nq-train.qa.csv --config.data.eval_questions_path=nq-test.qa.csv
     python3 eval.py --workdir=runs/nq
 
+The variant is given after the colon, as here: how many passages are read at test follows from it, 15 for RAG-Token and
+50 for RAG-Sequence, and would not from `--config.variant`.
+
 A slice of several hosts runs the same on each of them, over files that all see:
 
-    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax &&
-      python3 train.py --config=configs/nq.py:variant=token --workdir=/mnt/shared/nq
-      --config.model.init_from=/mnt/shared/weights --config.index.directory=/mnt/shared/index
-      --config.data.passages_path=/mnt/shared/psgs_w100.tsv
-      --config.data.questions_path=/mnt/shared/nq-train.qa.csv
+    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax && \
+      python3 train.py --config=configs/nq.py:variant=token --workdir=/mnt/shared/nq \
+      --config.model.init_from=/mnt/shared/weights --config.index.directory=/mnt/shared/index \
+      --config.data.passages_path=/mnt/shared/psgs_w100.tsv \
+      --config.data.questions_path=/mnt/shared/nq-train.qa.csv \
       --config.data.eval_questions_path=/mnt/shared/nq-test.qa.csv"
 
 Queued resources, GKE, xpk and other machines: docs/how-to/tpu-pod.md. The index lies in the chips' memory and is

@@ -1,4 +1,4 @@
-"""HOST. TriviaQA, the open version, at the paper's size.
+r"""HOST. TriviaQA, the open version, at the paper's size.
 
 Published (exact match on the test questions): RAG-Token 55.2 %, RAG-Sequence 56.8 %.
 
@@ -16,13 +16,16 @@ One host, here with RAG-Token:
       --config.data.questions_path=trivia-train.qa.csv --config.data.eval_questions_path=trivia-test.qa.csv
     python3 eval.py --workdir=runs/triviaqa
 
+The variant is given after the colon, as here: how many passages are read at test follows from it, 15 for RAG-Token and
+50 for RAG-Sequence, and would not from `--config.variant`.
+
 A slice of several hosts runs the same on each of them, over files that all see:
 
-    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax &&
-      python3 train.py --config=configs/triviaqa.py:variant=token --workdir=/mnt/shared/triviaqa
-      --config.model.init_from=/mnt/shared/weights --config.index.directory=/mnt/shared/index
-      --config.data.passages_path=/mnt/shared/psgs_w100.tsv
-      --config.data.questions_path=/mnt/shared/trivia-train.qa.csv
+    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax && \
+      python3 train.py --config=configs/triviaqa.py:variant=token --workdir=/mnt/shared/triviaqa \
+      --config.model.init_from=/mnt/shared/weights --config.index.directory=/mnt/shared/index \
+      --config.data.passages_path=/mnt/shared/psgs_w100.tsv \
+      --config.data.questions_path=/mnt/shared/trivia-train.qa.csv \
       --config.data.eval_questions_path=/mnt/shared/trivia-test.qa.csv"
 """
 

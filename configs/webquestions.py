@@ -1,4 +1,4 @@
-"""HOST. WebQuestions at the paper's size, from the model of Natural Questions: its 3,800 questions alone are too few.
+r"""HOST. WebQuestions at the paper's size, from the model of Natural Questions: its 3,800 questions alone are too few.
 
 Published (exact match on the test questions): RAG-Token 45.5 %, RAG-Sequence 45.2 %.
 
@@ -20,13 +20,16 @@ One host, here with RAG-Token:
       --config.data.eval_questions_path=webquestions.examples.test.json
     python3 eval.py --workdir=runs/webquestions
 
+The variant is given after the colon, as here: how many passages are read at test follows from it, 15 for RAG-Token and
+50 for RAG-Sequence, and would not from `--config.variant`.
+
 A slice of several hosts runs the same on each of them, over files that all see:
 
-    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax &&
-      python3 train.py --config=configs/webquestions.py:variant=token --workdir=/mnt/shared/webquestions
-      --config.model.init_from=/mnt/shared/nq-weights --config.index.directory=/mnt/shared/index
-      --config.data.passages_path=/mnt/shared/psgs_w100.tsv
-      --config.data.questions_path=/mnt/shared/webquestions.examples.train.json
+    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax && \
+      python3 train.py --config=configs/webquestions.py:variant=token --workdir=/mnt/shared/webquestions \
+      --config.model.init_from=/mnt/shared/nq-weights --config.index.directory=/mnt/shared/index \
+      --config.data.passages_path=/mnt/shared/psgs_w100.tsv \
+      --config.data.questions_path=/mnt/shared/webquestions.examples.train.json \
       --config.data.eval_questions_path=/mnt/shared/webquestions.examples.test.json"
 """
 

@@ -1,4 +1,4 @@
-"""HOST. World Facts: the main job in miniature, minutes on two CPU cores.
+r"""HOST. World Facts: the main job in miniature, minutes on two CPU cores.
 
     python train.py --config=configs/world.py:variant=sequence --workdir=runs/world/sequence
     python train.py --config=configs/world.py:variant=token --workdir=runs/world/token
@@ -13,7 +13,7 @@ training on them costs accuracy on other countries.
 All chips of a host are used as they are. On a slice of several hosts the same command runs on each, over a directory
 that all of them see; `train.batch_size` is a multiple of the chips:
 
-    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax &&
+    gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax && \
       python3 train.py --config=configs/world.py:variant=sequence --workdir=/mnt/shared/sequence"
 
 Sweeps, a run for each line of a list in SWEEPS below; `paper` is the table of the README:

@@ -4,6 +4,7 @@ import functools
 import importlib
 import pathlib
 import re
+import subprocess
 
 import jax
 import jax.numpy as jnp
@@ -129,11 +130,27 @@ def test_every_config_takes_fields_and_says_how_it_is_launched(name):
     assert re.search(rf"python3? train\.py --config=configs/{name}\.py", text)
 
 
+def commands(text):
+    """The words of each command that a shell runs of a text."""
+    say = "say() { printf '%s\\036' \"$@\"; printf '\\035'; }\n"
+    stand_ins = "".join(f'{name}() {{ say {name} "$@"; }}\n' for name in ("gcloud", "python3"))
+    done = subprocess.run(["sh", "-ec", say + stand_ins + text], capture_output=True, text=True, check=True)
+    return [call.split("\036")[:-1] for call in done.stdout.split("\035")[:-1]]
+
+
 @pytest.mark.parametrize("name", sorted(set(FILES) - {"world_pretrain"}))
 def test_every_config_says_how_a_pod_runs_it(name):
     text = importlib.import_module(f"configs.{name}").__doc__
-    assert "gcloud compute tpus tpu-vm ssh" in text
     assert "--worker=all" in text
+    # What a reader copies, run by a shell: its one word after --command is one command there too.
+    copied = text[text.index("gcloud compute tpus tpu-vm ssh") :].split("\n\n")[0]
+    (here,) = commands(copied)
+    remote = here[-1].removeprefix("--command=")
+    ((python, script, *flags),) = commands(remote.removeprefix("cd rag-jax && "))
+    assert (python, script) == ("python3", "train.py")
+    assert flags[0].startswith(f"--config=configs/{name}.py")
+    assert all(flag.startswith("--") for flag in flags)
+    assert {flag.split("=")[0] for flag in flags} == set(re.findall(r"(?<=\s)--(?:config|workdir)[\w.]*", copied))
 
 
 @pytest.mark.parametrize(
