@@ -69,6 +69,7 @@ def test_two_way_fever_runs_end_to_end_and_answers_with_labels(run):
     assert done.figures["majority_class"] == 0.5
     assert "gold_recall_at_1" in done.figures
     assert not {"recall_at_1", "right_without_support"} & set(done.figures)  # labels are looked for in no passage
+    assert all("gold" in row and "answer" not in row for row in done.figures["recall_over_k"])
 
 
 def test_labels_that_are_no_token_of_the_generator_are_named_before_anything_is_read(run):

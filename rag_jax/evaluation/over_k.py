@@ -19,6 +19,7 @@ def recall_over_k(
     ranked: Sequence[Sequence[Passage]],
     ks: Sequence[int] | None = None,
     regex: bool = False,
+    labels: bool = False,
 ) -> list[dict[str, Any]]:
     """Recall at several k, shares from 0 to 1.
 
@@ -27,24 +28,25 @@ def recall_over_k(
       ranked: for each question its passages, best first.
       ks: what to cut at; past the longest ranking recall stays as it is there. None: every k up to that.
       regex: answers are regexes, see `has_answer`.
+      labels: answers are names of classes, which are not looked for in passages.
 
     Returns:
       A row {'k', 'answer', 'gold'} for each k, without what no question counts for; no rows where nothing was
-      retrieved.
+      retrieved, or none counts at all.
     """
     longest = max(map(len, ranked), default=0)
     if not longest:
         return []
     ks = range(1, longest + 1) if ks is None else ks
     pairs = list(zip(questions, ranked, strict=True))
-    answered = {q: passages for q, passages in pairs if q.answers}
+    answered = {q: passages for q, passages in pairs if q.answers and not labels}
     known = {q: [passage.id for passage in passages] for q, passages in pairs if q.positive_ids}
     found = {}
     if any(answered.values()):
         found["answer"] = answer_recall(_by_id(answered), answered, _within(ks, answered), regex)
     if any(known.values()):
         found["gold"] = gold_recall(_by_id(known), known, _within(ks, known))
-    return [{"k": k} | {name: at[min(k, max(at))] for name, at in found.items()} for k in ks]
+    return [{"k": k} | {name: at[min(k, max(at))] for name, at in found.items()} for k in ks if found]
 
 
 def _by_id(ranked: Mapping[Question, Sequence[Any]]) -> dict[str, Sequence[Any]]:
@@ -101,7 +103,8 @@ def figures_over_k(
             rows.append({"k": k, **how, **measure(found, k)})
             widest = max(widest, (k, found), key=lambda pair: pair[0])
     ranked = [found_passages(answer) for answer in widest[1]]
-    tables = {"recall_over_k": recall_over_k(questions, ranked, regex=config.data.regex_answers), "em_over_k": rows}
+    of = {"regex": config.data.regex_answers, "labels": bool(config.data.labels)}
+    tables = {"recall_over_k": recall_over_k(questions, ranked, **of), "em_over_k": rows}
     return {name: table for name, table in tables.items() if table}
 
 

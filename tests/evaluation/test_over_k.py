@@ -32,6 +32,11 @@ def test_regex_answers_are_searched_for_as_such():
     assert recall_over_k(question, RANKED[:1], [2]) == [{"k": 2, "answer": 0}]
 
 
+def test_labels_are_looked_for_in_no_passage():
+    assert recall_over_k(QUESTIONS[:1], RANKED[:1], labels=True) == [{"k": 1, "gold": 0}, {"k": 2, "gold": 1}]
+    assert recall_over_k(QUESTIONS[1:2], RANKED[1:2], labels=True) == []
+
+
 def test_a_run_has_a_series_for_each_decoding_that_it_was_asked_with():
     rows = [{"k": k, "decoding": d, "em": 0.1 * k} for k in (1, 2) for d in ("thorough", "fast")]
     found = em_points({"a": {"em": 0.3, "em_over_k": rows}, "b": {"em": 0, "em_over_k": rows[::2]}, "c": {"em": 1}})

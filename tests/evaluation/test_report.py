@@ -1,6 +1,7 @@
 """The report: what stands in it, that it is whole by itself, and that no text in it becomes anything else."""
 
 import base64
+import dataclasses
 import hashlib
 import html.parser
 import itertools
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_jax.config import finalise, from_dict, update
 from rag_jax.evaluation.report.charts import Chart, Line
 from rag_jax.evaluation.report.examples import BYTES, cut_around, readable, whole_parts
 from rag_jax.evaluation.report.page import Page, Section, Table, render
@@ -108,6 +110,15 @@ def test_examples_say_what_is_right_and_which_passage_holds_it(report):
     assert ("Port 0", 3) in flags  # gold, and holds the answer; the others only hold it
     assert {flag for _, flag in flags} == {1, 3}
     assert data["answers"][0][0][5] == ["␣Ost", "ia", "␣é", "</s>"]
+
+
+def test_labels_are_looked_for_in_no_passage_of_a_report():
+    run = reported("fever")
+    config = finalise(update(from_dict(dataclasses.asdict(run.config)), {"data.labels": ("true", "false")}))
+    shown = render(runs_page("fever", [dataclasses.replace(run, config=config)]))
+    flags = {flag for given in data_of(shown)["answers"][0] for *_, flag in given[3]}
+    assert flags == {0, 2}  # gold, or nothing
+    assert "right where retrieved" not in shown
 
 
 def test_results_hot_swap_curves_and_outcomes_are_tables(report):

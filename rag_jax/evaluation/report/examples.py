@@ -37,16 +37,17 @@ THOUSANDTHS, HUNDREDTHS = 1000, 100
 
 
 def answer_examples(
-    runs: Mapping[str, tuple[Sequence[Question], Sequence[Answer]]], regex: bool = False
+    runs: Mapping[str, tuple[Sequence[Question], Sequence[Answer]]], regex: bool = False, labels: bool = False
 ) -> dict[str, Any]:
     """The examples of some runs over one set of questions, or several.
 
     Args:
       runs: name -> questions and their answers, in one order.
       regex: accepted answers are regexes.
+      labels: they are names of classes, which are not looked for in passages.
     """
     asked = _spread({q.id: q for questions, _ in runs.values() for q in questions}, MOST // max(1, len(runs)))
-    passages = _Passages(regex)
+    passages = _Passages(regex, labels)
     answers = []
     for questions, given in runs.values():
         by_id = dict(zip((q.id for q in questions), given, strict=True))
@@ -116,8 +117,8 @@ def readable(token: str) -> str:
 class _Passages:
     """The passages that examples point to, each once, with the answers to cut it around."""
 
-    def __init__(self, regex: bool):
-        self.regex = regex
+    def __init__(self, regex: bool, labels: bool = False):
+        self.regex, self.labels = regex, labels
         self.numbers: dict[Passage, int] = {}
         self.answers: list[tuple[str, ...]] = []
         self.known: dict[tuple[str, Passage], int] = {}
@@ -136,7 +137,8 @@ class _Passages:
         """Whether it holds an answer, and whether it is a gold one."""
         key = question.id, passage
         if key not in self.known:
-            holds = bool(question.answers) and has_answer(passage.text, question.answers, self.regex)
+            sought = bool(question.answers) and not self.labels
+            holds = sought and has_answer(passage.text, question.answers, self.regex)
             self.known[key] = HOLDS_ANSWER * holds + GOLD * (passage.id in question.positive_ids)
         return self.known[key]
 

@@ -52,6 +52,7 @@ def runs_page(title: str, runs: Sequence[ReportedRun], hot_swap: Mapping[str, An
         examples=answer_examples(
             {run.name: (run.questions, run.answers) for run in runs},
             regex=any(run.config.data.regex_answers for run in runs),
+            labels=any(run.config.data.labels for run in runs),
         ),
         settings=tuple((run.name, to_json(run.config)) for run in runs),
     )
@@ -84,7 +85,8 @@ def _setting(value: Any) -> str:
 
 
 def _beside(runs: Sequence[ReportedRun]) -> Section | None:
-    """Where answers are lost: not retrieved, or retrieved and not said."""
+    """Where answers are lost: not retrieved, or retrieved and not said. Labels are looked for in no passage."""
+    runs = [run for run in runs if not run.config.data.labels]
     found = [(run.name, _outcomes(run)) for run in runs if any(answer.sources for answer in run.answers)]
     if not found:
         return None
