@@ -38,7 +38,7 @@ class ComparedRun:
     """A run that was evaluated.
 
     Attributes:
-      name: that of its directory, with its parent's where another run has the same.
+      name: that of its directory, with as many of those above it as no other run has the same of.
       config: as trained.
       figures: shares and counts by name, and the tables over k.
     """
@@ -53,18 +53,33 @@ def read_runs(paths: Sequence[str | os.PathLike[str]]) -> tuple[ComparedRun, ...
 
     Raises:
       FileNotFoundError: no run there, or one that was not evaluated.
-      ValueError: a metrics.json that is none of ours.
+      ValueError: a metrics.json that is none of ours, or runs whose first figures are of different metrics.
     """
     places = list(dict.fromkeys(run.absolute() for path in paths for run in find_runs(path)))
-    names = collections.Counter(place.name for place in places)
-    return tuple(
-        ComparedRun(
-            place.name if names[place.name] == 1 else f"{place.parent.name}/{place.name}",
-            from_json((place / "config.json").read_text("utf-8")),
-            _figures(place),
-        )
-        for place in places
+    runs = tuple(
+        ComparedRun(name, from_json((place / "config.json").read_text("utf-8")), _figures(place))
+        for place, name in _names(places).items()
     )
+    first = {headline(run.figures): run.name for run in reversed(runs)}
+    if len(first) > 1:
+        those = ", ".join(f"{figure} of {name}" for figure, name in sorted(first.items()))
+        raise ValueError(
+            f"the runs' first figures are of different metrics ({those}), which no plot can have side by side: compare "
+            "those that share one, or evaluate them again with eval.py --set=eval.metrics=..., the same first for all"
+        )
+    return runs
+
+
+def _names(places: Sequence[pathlib.Path]) -> dict[pathlib.Path, str]:
+    """Each place by the end of its path, as much of it as tells it from the others."""
+    length = dict.fromkeys(places, 1)
+    while True:
+        names = {place: str(pathlib.Path(*place.parts[-count:])) for place, count in length.items()}
+        counts = collections.Counter(names.values())
+        alike = [place for place in places if counts[names[place]] > 1]
+        if not alike:
+            return names
+        length.update({place: length[place] + 1 for place in alike})
 
 
 def _figures(run: pathlib.Path) -> Mapping[str, Any]:

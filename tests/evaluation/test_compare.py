@@ -113,6 +113,13 @@ def test_what_cannot_be_compared_is_one_clear_error(runs, arguments, message):
     assert "Traceback" not in result.output
 
 
+def test_runs_with_different_first_figures_are_not_mixed(runs):
+    (runs / "token" / "metrics.json").write_text(json.dumps({"token": {"accuracy": 0.5, "em": 0.1}}))
+    with pytest.raises(ValueError, match=r"different metrics \(accuracy of token, em of sequence\).*eval\.metrics="):
+        compared(runs, "sequence", "token")
+    assert [run.name for run in compared(runs, "token")] == ["token"]
+
+
 def test_runs_of_one_name_are_told_apart_by_their_directories(runs, tmp_path):
     other = tmp_path / "other" / "token"
     other.mkdir(parents=True)
@@ -122,3 +129,12 @@ def test_runs_of_one_name_are_told_apart_by_their_directories(runs, tmp_path):
         f"{runs.name}/token",
         "other/token",
     ]
+
+
+def test_runs_of_one_name_in_directories_of_one_name_are_told_apart_too(runs, tmp_path):
+    places = [tmp_path / place for place in ("a/sweep/token", "b/sweep/token", "c/token", "c/sequence")]
+    for place in places:
+        place.mkdir(parents=True)
+        for name in ("config.json", "metrics.json"):
+            (place / name).write_text((runs / "token" / name).read_text())
+    assert [run.name for run in read_runs(places)] == ["a/sweep/token", "b/sweep/token", "c/token", "sequence"]

@@ -112,6 +112,15 @@ def test_examples_say_what_is_right_and_which_passage_holds_it(report):
     assert data["answers"][0][0][5] == ["␣Ost", "ia", "␣é", "</s>"]
 
 
+def test_runs_with_different_first_figures_have_charts_of_their_own():
+    run = reported("text")
+    of_labels = {"accuracy": 0.5, "em_over_k": [{"k": 1, "accuracy": 0.4}, {"k": 2, "accuracy": 0.6}]}
+    shown = render(runs_page("both", [run, dataclasses.replace(run, name="labels", figures=of_labels)]))
+    captions = Reader(shown).texts["figcaption"]
+    assert "EM over k at test" in captions
+    assert len([caption for caption in captions if caption.endswith("over k at test")]) == 2
+
+
 def test_labels_are_looked_for_in_no_passage_of_a_report():
     run = reported("fever")
     config = finalise(update(from_dict(dataclasses.asdict(run.config)), {"data.labels": ("true", "false")}))

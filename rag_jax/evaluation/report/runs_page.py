@@ -127,10 +127,12 @@ def _over_k(runs: Sequence[ReportedRun]) -> Section | None:
         lines = _recall_lines(runs, name)
         if lines:
             charts.append(Chart(title, "k", "recall", lines))
-    points = em_points({run.name: run.figures for run in runs})
-    if points:
-        figure = label(headline(runs[0].figures))
-        lines = tuple(Line(name, tuple(found)) for name, found in points.items())
+    for name in dict.fromkeys(headline(run.figures) for run in runs):  # a chart has one figure
+        points = em_points({run.name: run.figures for run in runs if headline(run.figures) == name})
+        if not points:
+            continue
+        figure = label(name)
+        lines = tuple(Line(run, tuple(found)) for run, found in points.items())
         charts.append(Chart(f"{figure} over k at test", "k", figure, lines))
     text = "Recall is that of the passages as ranked by the prior p(z|x)."
     return Section("Over k", text, charts=tuple(charts)) if charts else None
