@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rag_jax.config import Config, as_evaluated, finalise, from_json, k_at_test
+from rag_jax.evaluation.answers import compile_answer
 from rag_jax.evaluation.figures import figures_of
 from rag_jax.evaluation.hot_swap import hot_swap
 from rag_jax.evaluation.over_k import figures_over_k
@@ -60,6 +62,7 @@ def evaluate(
     *,
     ks: Sequence[int] = (),
     decodings: Sequence[str] = (),
+    answered: Callable[[Sequence[Question], Sequence[Answer]], None] | None = None,
 ) -> Evaluated:
     """Answers the evaluation questions of one run.
 
@@ -68,10 +71,11 @@ def evaluate(
       workdir: the run's directory.
       restore: gives the trained parameters (evaluation does not know training).
       ks, decodings: further settings to answer with, see `figures_over_k`.
+      answered: takes the questions and their answers before these are scored, so that no fault in that loses them.
 
     Raises:
       FileNotFoundError: no checkpoint.
-      ValueError: no questions to evaluate on, or a run of another recipe than 'rag'.
+      ValueError: no questions, some that cannot be scored, or a run of another recipe than 'rag'.
     """
     if config.recipe != "rag":
         raise ValueError(f"{workdir}: a run of recipe {config.recipe} answers no questions; see its metrics.jsonl")
@@ -80,12 +84,15 @@ def evaluate(
     questions = spread(parts.collection.evaluation, config.eval.max_questions)
     if not questions:
         raise ValueError("no questions to evaluate on: give config.data.eval_questions_path")
+    _check_references(questions, config.data.regex_answers)
     parts, params = trained_parts(parts, restore(config, pathlib.Path(workdir), parts))
     if asked.retriever != config.retriever:
         parts = load_parts(asked, parts.collection)
         params = parts.params | params  # what training had no use for is as it was before
     retriever = make_retriever(asked, parts, workdir, k_at_test(asked), evaluation_layout(asked), questions=questions)
     answers = answer_questions(asked, parts, params, retriever, questions)
+    if answered is not None:
+        answered(questions, answers)
     k = 0 if asked.retriever == "none" else k_at_test(asked)
     gold = None if isinstance(retriever, ClosedBook) else gold_pages(retriever.index.passages, questions)
     of: dict[str, Any] = {"metrics": asked.eval.metrics, "regex": asked.data.regex_answers, "gold": gold}
@@ -98,6 +105,18 @@ def evaluate(
     run = asked, parts, params, retriever, questions, answers
     figures = {**overall, **figures_over_k(*run, measure, ks=ks, decodings=decodings)}
     return Evaluated(asked, parts, params, questions, answers, figures, scores)
+
+
+def _check_references(questions: Sequence[Question], regex: bool) -> None:
+    """Refuses, before hours of decoding, questions whose answers could not be scored."""
+    without = [question.id for question in questions if not question.answers]
+    if without:
+        raise ValueError(
+            f"{len(without)} of {len(questions)} evaluation questions have no reference answers to score by, the first "
+            f"is {without[0]!r}: add answers or leave them out; rag-jax ask --json answers questions without scoring"
+        )
+    for answer in [answer for question in questions for answer in question.answers] if regex else ():
+        compile_answer(answer)
 
 
 def find_runs(workdir: str | os.PathLike[str]) -> list[pathlib.Path]:
@@ -127,9 +146,10 @@ def evaluate_runs(
 ) -> dict[str, Any]:
     """Evaluates every run of a directory: tables, `metrics.json`, `report.html`.
 
-    Each run's own directory gets its `predictions.jsonl` and a `metrics.json` with its figures alone, as soon as they
-    are known. The hot swap is measured where a run of RAG-Sequence was trained on World Facts. Of several processes
-    each decodes its part of every batch, and the first writes.
+    Each run's own directory gets its `predictions.jsonl`, before they are scored and again with the scores, and a
+    `metrics.json` with its figures alone, as soon as they are known. The hot swap is measured where a run of
+    RAG-Sequence was trained on World Facts. Of several processes each decodes its part of every batch, and the first
+    writes.
 
     Args:
       workdir: a run, or a directory of runs.
@@ -142,7 +162,8 @@ def evaluate_runs(
     swapped = None
     for run in find_runs(workdir):
         config = finalise(settings(from_json((run / "config.json").read_text("utf-8"))))
-        done = evaluate(config, run, restore, ks=ks, decodings=decodings)
+        unscored = functools.partial(write_predictions, run / "predictions.jsonl", scores={}) if is_first() else None
+        done = evaluate(config, run, restore, ks=ks, decodings=decodings, answered=unscored)
         reported.append(ReportedRun(run.absolute().name, config, done.questions, done.answers, done.figures))
         if is_first():
             write_predictions(run / "predictions.jsonl", done.questions, done.answers, done.scores)
@@ -172,7 +193,7 @@ def write_predictions(
     answers: Sequence[Answer],
     scores: Mapping[str, Mapping[str, float | None]],
 ) -> None:
-    """One JSON object a question: id, text, prediction, logprob, references, scores, and the passages."""
+    """One JSON object a question: id, text, prediction, logprob, references, scores if any, and the passages."""
     lines = [
         json.dumps(
             {
@@ -181,7 +202,7 @@ def write_predictions(
                 "prediction": a.text,
                 "logprob": a.logprob,
                 "answers": list(q.answers),
-                "scores": scores[q.id],
+                "scores": scores.get(q.id, {}),
                 "passages": [{"id": s.passage.id, "prior": s.prior, "posterior": s.posterior} for s in a.sources],
             }
         )

@@ -1,5 +1,6 @@
 """Disks, directories and processes that fail under a run: the message, the exit code, and what is on disk after."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -8,11 +9,13 @@ import sys
 
 import pytest
 
-from rag_jax.evaluation import command
+from rag_jax.config import to_json
+from rag_jax.evaluation import command, run
 from rag_jax.experiment import load_parts
 from rag_jax.training.loop import train, trained_params
 from rag_jax.training.metrics import read_metrics
 from rag_jax.training.recipes import RECIPES, run_recipe
+from rag_jax.types import Answer
 from tests.small_runs import equal, small, write_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -54,6 +57,30 @@ def test_a_library_that_is_not_installed_is_one_message(files, tmp_path, monkeyp
 def test_what_only_training_reads_is_not_set_for_an_evaluation(tmp_path, capsys, change, instead):
     assert command.evaluate_command(tmp_path, trained_params, [change]) == 1
     assert capsys.readouterr().err.endswith(f"trained with; to answer otherwise give --set={instead}\n")
+
+
+def test_questions_that_cannot_be_scored_are_told_before_they_are_answered(files, tmp_path):
+    asked = [json.loads(line) for line in (files / "questions.jsonl").read_text().splitlines()][:2]
+    asked[1]["answers"] = []
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    config = small(files, data__eval_questions_path=str(tmp_path / "asked.jsonl"))
+    with pytest.raises(
+        ValueError, match=f"1 of 2 evaluation questions have no reference .* is {asked[1]['id']!r}: add"
+    ):
+        run.evaluate(config, tmp_path, lambda *_: pytest.fail("parameters were read"))
+
+
+def test_what_was_answered_is_there_if_it_cannot_be_scored(files, tmp_path, monkeypatch):
+    def broken(*args, **more):
+        raise ImportError("rouge_l takes rouge-score")
+
+    (tmp_path / "config.json").write_text(to_json(small(files, retriever="none")))
+    monkeypatch.setattr(run, "answer_questions", lambda *given: [Answer("one", -1.0, (), ())] * len(given[-1]))
+    monkeypatch.setattr(run, "figures_of", broken)
+    with pytest.raises(ImportError):
+        run.evaluate_runs(tmp_path, lambda config, directory, parts: parts.params)
+    rows = [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
+    assert [(row["prediction"], row["scores"]) for row in rows] == [("one", {})] * 4
 
 
 @pytest.mark.slow
