@@ -103,8 +103,9 @@ def figures_over_k(
             rows.append({"k": k, **how, **measure(found, k)})
             widest = max(widest, (k, found), key=lambda pair: pair[0])
     ranked = [found_passages(answer) for answer in widest[1]]
-    of = {"regex": config.data.regex_answers, "labels": bool(config.data.labels)}
-    tables = {"recall_over_k": recall_over_k(questions, ranked, **of), "em_over_k": rows}
+    d = config.data
+    recalled = recall_over_k(questions, ranked, regex=d.regex_answers, labels=bool(d.labels))
+    tables = {"recall_over_k": recalled, "em_over_k": rows}
     return {name: table for name, table in tables.items() if table}
 
 
