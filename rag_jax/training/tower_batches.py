@@ -81,8 +81,8 @@ class DprExamples:
 
     question: Int[np.ndarray, "N Q"]
     tokens: Shaped[np.ndarray, "tokens"]
-    ends: Int[np.ndarray, " passages+1"]
-    first: Int[np.ndarray, " N+1"]
+    ends: Int[np.ndarray, "_"]
+    first: Int[np.ndarray, "_"]
     width: int
     pad_id: int
 
