@@ -82,12 +82,10 @@ def test_an_index_that_the_configuration_names_is_refused_and_never_replaced(val
 
 def test_a_run_searches_on_the_device_as_it_searches_exactly(values, tmp_path):
     parts = load_parts(final(values))
-    asked = parts.tokenizers.questions([question.text for question in parts.collection.train[:5]])
-    params = parts.params["question_encoder"]
+    texts = [question.text for question in parts.collection.train[:5]]
+    asked = parts.arch.question_encoder, parts.params["question_encoder"], parts.tokenizers.questions(texts), texts
     rows = [
-        make_retriever(final(values, **{"index.backend": name}), parts, tmp_path / name, 3).rows(
-            parts.arch.question_encoder, params, asked
-        )
+        make_retriever(final(values, **{"index.backend": name}), parts, tmp_path / name, 3).find(*asked).rows
         for name in ("exact", "device")
     ]
     np.testing.assert_array_equal(*rows)

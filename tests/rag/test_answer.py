@@ -93,9 +93,9 @@ def test_sources_are_retrieved_passages_best_prior_first(small, variant):
     answers = small.answers(small.three, variant=variant)
     assert len(answers) == len(QUESTIONS)
     asked = small.tokenizers.questions(QUESTIONS)
-    rows = small.three.rows(small.arch.question_encoder, small.params["question_encoder"], asked)
-    for found, one in zip(rows, answers, strict=True):
-        assert {source.passage for source in one.sources} == {PASSAGES[row] for row in found}
+    found = small.three.find(small.arch.question_encoder, small.params["question_encoder"], asked, QUESTIONS)
+    for rows, one in zip(found.rows, answers, strict=True):
+        assert {source.passage for source in one.sources} == {PASSAGES[row] for row in rows}
         priors = [source.prior for source in one.sources]
         assert priors == sorted(priors, reverse=True)
         assert sum(priors) == pytest.approx(1, abs=1e-5)
