@@ -10,7 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from rag_jax.config import Config, finalise, from_dict, from_json, on_other_devices, update
+from rag_jax.config import AS_TRAINED, FIELDS, Config, finalise, from_dict, from_json, on_other_devices, update
 from rag_jax.experiment import Parts, load_parts, trained_parts
 from rag_jax.models.hf import other_variant
 from rag_jax.models.hf_convert import Bundle, read_bundle
@@ -24,8 +24,6 @@ from rag_jax.text.tokens import Tokenizers, load_tokenizer_folder
 
 NOTHING = Collection((), (), ())
 QUESTION_TOKENS = 64  # that weights and checkpoints read; a run says it itself
-# Fields that a final configuration holds even if nobody gave them: they follow from these, unless both are given.
-FOLLOWS = {"k": ("eval.k", None), "retriever": ("eval.retriever", "")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +92,7 @@ def kind_of(directory: pathlib.Path) -> str:
 
 def _changed(config: Config, values: Mapping[str, Any]) -> Config:
     """A final configuration with other values, and what follows from them."""
-    values = {field: empty for name, (field, empty) in FOLLOWS.items() if name in values} | dict(values)
+    values = {field: FIELDS[field].default for name, field in AS_TRAINED.items() if name in values} | dict(values)
     return finalise(update(from_dict(dataclasses.asdict(config)), values))
 
 

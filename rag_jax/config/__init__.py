@@ -17,6 +17,7 @@ from rag_jax.config.paper import wikipedia_bart_large
 from rag_jax.config.schema import FIELDS, LEAVES, Config, ConfigError, unknown_field
 from rag_jax.config.sweep import SweepRun, override_flags, sweep_runs
 from rag_jax.config.values import (
+    AS_TRAINED,
     as_evaluated,
     finalise,
     from_dict,
@@ -30,6 +31,7 @@ from rag_jax.config.values import (
 )
 
 __all__ = [
+    "AS_TRAINED",
     "FIELDS",
     "LEAVES",
     "Config",

@@ -200,6 +200,10 @@ def has_towers(config: Config) -> bool:
     return config.retriever == "dpr"
 
 
+# Fields of training -> those of evaluation that follow from them where they are not given; see `finalise`.
+AS_TRAINED = {"k": "eval.k", "retriever": "eval.retriever"}
+
+
 def finalise(config: Config) -> Config:
     """Validates, derives and freezes; the argument is left as it was, and a final configuration comes back equal.
 

@@ -7,13 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rag_jax.config import FIELDS, parse_arg, update
+from rag_jax.config import AS_TRAINED, FIELDS, parse_arg, update
 from rag_jax.evaluation.run import Restore, evaluate_runs
 from rag_jax.sharding import start
 from rag_jax.text.printable import printable
 
-# How a run was trained, and what may take its place when it is evaluated.
-OF_TRAINING = {"k": "eval.k", "retriever": "eval.retriever"}
 DECODINGS = FIELDS["eval.decoding"].metadata["choices"]
 
 
@@ -39,9 +37,12 @@ def evaluate_command(
     """
     try:
         values = parse_arg(",".join(changes))
-        for field in [field for field in OF_TRAINING if field in values]:
-            given = f"{OF_TRAINING[field]}={values[field]}"
-            raise ValueError(f"--set: {field} is what the run was trained with; to answer otherwise give --set={given}")
+        for field, instead in AS_TRAINED.items():
+            if field in values:
+                given = f"{instead}={values[field]}"
+                raise ValueError(
+                    f"--set: {field} is what the run was trained with; to answer otherwise give --set={given}"
+                )
         more: dict[str, Any] = {"ks": whole_numbers("--ks", ks), "decodings": _known_decodings(decodings)}
         start()
         evaluate_runs(workdir, restore, lambda config: update(config, values), **more)

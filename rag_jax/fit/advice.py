@@ -79,7 +79,7 @@ def advise(plan: Plan, memory: Memory) -> tuple[Advice, ...]:
     found = _told(memory, here)
     if not any(one.enough for one in found):
         found += _together(plan, memory)
-    more = _told(memory, _more_chips(plan, memory))
+    more = _told(memory, _more_chips(plan, memory, plan.config.train.accumulate))
     return tuple(sorted(found + more, key=lambda one: (not one.enough, one in more, one.peak)))
 
 
@@ -167,10 +167,9 @@ def _accumulated(plan: Plan, memory: Memory, parts: int) -> Change:
     return f"train.accumulate={parts}", after
 
 
-def _more_chips(plan: Plan, memory: Memory) -> list[Change]:
-    """Twice, four times, ... as many chips for the same batch."""
-    c = plan.config
-    each = c.train.batch_size // plan.layout.parts // c.train.accumulate
+def _more_chips(plan: Plan, memory: Memory, accumulate: int) -> list[Change]:
+    """As many more chips for the same batch in so many parts as it needs, or as there can be."""
+    each = plan.config.train.batch_size // plan.layout.parts // accumulate
     found: list[Change] = []
     for times in chip_multiples(each):
         found = [(f"{plan.chips * times} chips", on_more_chips(plan, memory, times))]
@@ -210,12 +209,10 @@ def _together(plan: Plan, memory: Memory) -> list[Advice]:
     if parts:
         change, after = _accumulated(plan, after, parts)
         changes.append(change)
-    each = plan.config.train.batch_size // plan.layout.parts // (parts or plan.config.train.accumulate)
-    for times in chip_multiples(each):
-        fewer = on_more_chips(plan, after, times)
-        if after.over and not fewer.over:
-            changes.append(f"{plan.chips * times} chips")
-            after = fewer
+    for change, one in _more_chips(plan, after, parts or plan.config.train.accumulate) if after.over else ():
+        if not one.over:
+            changes.append(change)
+            after = one
     return [Advice(" with ".join(changes), after.peak, not after.over)] if len(changes) > 1 else []
 
 

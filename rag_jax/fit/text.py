@@ -45,8 +45,7 @@ def _head(report: Report) -> list[str]:
     sizes = f"{c.train.batch_size} questions a step, sources of {report.width} tokens, answers of "
     sizes += f"{c.data.max_target_tokens}; {c.model.dtype}, parameters {c.sharding.params}, remat={c.model.remat}"
     parts = f", accumulate={c.train.accumulate}" if c.train.accumulate > 1 else ""
-    lines = [verdict, found, sizes + parts]
-    return lines
+    return [verdict, found, sizes + parts]
 
 
 def _searched(config: Config) -> str:
