@@ -51,7 +51,7 @@ def language(request):
         encoder_ffn_dim=16,
         decoder_ffn_dim=16,
         max_position_embeddings=16,
-        init_std=0.5,
+        init_std=0.35,  # with larger weights the logits' own float32 rounding comes near 1e-5
     )
     peer = scatter(BartForConditionalGeneration(config))
     peer.final_logits_bias[0, :2] = -1e4
