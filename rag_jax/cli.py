@@ -88,4 +88,6 @@ def convert(
         typer.echo(f"{name}: {part.count():,} parameters, read as {part.extras.dtype}")
         if part.extras.dropped:
             typer.echo(printable(f"  left out, as no tower uses them: {', '.join(part.extras.dropped)}"))
+    if (source / "null_document.safetensors").is_file():
+        typer.echo("null_document: left behind, as checkpoints have no place for one; train from the source's weights")
     typer.echo(f"{destination}: written as {to}" + (f", {variant_name(bundle.variant)}" if bundle.variant else ""))

@@ -51,6 +51,12 @@ def test_into_a_weights_directory_and_back_is_bit_equal(tmp_path):
     }
 
 
+def test_a_null_document_does_not_go_in_silence(tmp_path):
+    assert "left behind" not in convert(GOLDEN, tmp_path / "ours")
+    save_params(tmp_path / "ours" / "null_document.safetensors", {"embedding": np.ones(4, np.float32)})
+    assert "null_document: left behind" in convert(tmp_path / "ours", tmp_path / "back", "--to", "rag")
+
+
 def test_the_other_variant_needs_force_on_every_way(tmp_path):
     assert "trained as RAG-Token" in convert(GOLDEN, tmp_path / "x", "--variant", "sequence", fails=True)
     assert not (tmp_path / "x").exists()
