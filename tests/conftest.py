@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pathlib
 from importlib import metadata
 
 # Before anything imports jax, which reads it once. The tests' expectations are for the CPU.
@@ -26,6 +27,9 @@ settings.register_profile("long", max_examples=1000, stateful_step_count=10, pri
 settings.load_profile("short")
 
 
+MOST_MAPS = 40_000  # a file of tests takes some thousands
+
+
 def pytest_configure(config):
     """Lets a rerun load compiled programs from pytest's cache folder instead of compiling them again."""
     if hasattr(config, "cache"):  # absent under `-p no:cacheprovider`
@@ -42,6 +46,21 @@ def pytest_collection_finish(session):
     gc.set_threshold(100_000, 20, 20)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def room_for_programs():
+    """Drops compiled programs while there is still room for more.
+
+    A program takes six of the 65,530 memory maps that Linux gives a process. XLA ends the process when none is left, as
+    happened to one process that ran all the tests.
+    """
+    yield
+    maps = pathlib.Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        import jax  # here, as the environment above is read when it is first imported
+
+        jax.clear_caches()
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
@@ -50,7 +69,7 @@ def rng():
 @pytest.fixture
 def as_users_compile(monkeypatch):
     """Compiling for a TPU without the flags that the other tests run with: libtpu ends the process at unknown ones."""
-    import jax  # here, as the environment above is read when it is first imported
+    import jax
 
     jax.devices("cpu")  # has read the flags by now
     monkeypatch.delenv("XLA_FLAGS", raising=False)
