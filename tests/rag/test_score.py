@@ -150,7 +150,11 @@ def test_logits_made_in_parts_give_the_same_probabilities_and_gradients(params, 
     monkeypatch.setattr(score, "LOGITS_BYTES", 3 * 2 * 8 * 4)
     (in_parts, gradient_in_parts), sizes_in_parts = run()
     np.testing.assert_allclose(in_parts, value, rtol=1e-6)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradient_in_parts, gradient)
+
+    def close(a, b):  # where parts of a sum cancel, as near as the greatest values allow
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6 * max(1, np.abs(b).max()))
+
+    jax.tree.map(close, gradient_in_parts, gradient)
     everything = 3 * 4 * 8  # K x T x V
     assert everything in sizes
     assert everything not in sizes_in_parts
