@@ -57,11 +57,11 @@ def test_world_facts_is_answered_right(ran):
 
 
 @pytest.mark.slow
-def test_fine_tuning_answers_no_fewer_questions_on_documents_that_were_not_asked_about(ran):
+def test_fine_tuning_answers_more_questions_on_documents_that_were_not_asked_about(ran):
     share = {name: float(value) for name, value in re.findall(r"^(.+?) +(\d\.\d\d)$", ran[0][4], re.MULTILINE)}
     print(f"shares answered right: {share}")
     assert len(share) == 3
-    assert min(share["frozen retriever"], share["trained retriever"]) >= share["as it ships"]
+    assert min(share["frozen retriever"], share["trained retriever"]) >= share["as it ships"] + 0.2
 
 
 @pytest.mark.slow
