@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from rag_jax.models.cache_rows import Blocks, partial_attention_to_blocks
@@ -40,7 +39,7 @@ def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
 def _gelu_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     """The value and its directional derivative."""
     (x,), (change,), below = primals, tangents, _normal_cdf(primals[0])
-    return x * below, change * (below + x * jnp.exp(-x * x / 2) / (2 * np.pi) ** 0.5)
+    return x * below, change * (below + x * jnp.exp(-x * x / 2) / (2 * jnp.pi) ** 0.5)
 
 
 def _normal_cdf(x: Float[Array, "..."]) -> Float[Array, "..."]:
