@@ -17,6 +17,10 @@ One host:
     python3 train.py --config=configs/dpr.py --workdir=runs/dpr --config.model.init_from=weights \
       --config.data.questions_path=biencoder-nq-train.json --config.data.eval_questions_path=biencoder-nq-dev.json
 
+Whether it fits a slice, without the slice (on sixteen chips of v5e 4.7 GiB of 15.75 a chip):
+
+    rag-jax fit --config=configs/dpr.py --topology=v5e:4x4
+
 A slice of several hosts runs the same on each of them, over files that all see:
 
     gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE --worker=all --command="cd rag-jax && \

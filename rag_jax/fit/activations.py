@@ -2,52 +2,95 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 
-from rag_jax.fit.plan import Plan, source_width
+from rag_jax.fit.batches import passages_of_a_question, source_width
+from rag_jax.fit.plan import Plan
 from rag_jax.rag.score import LOGITS_BYTES
+from rag_jax.training.pretrain import TARGET_WIDTH
+
+
+class Stack(NamedTuple):
+    """The layers of one network, and what passes them on one chip at a time.
+
+    Attributes:
+      tokens: of all rows.
+      seen: tokens of another stack that cross-attention looks at; 0 without.
+      layers, width, hidden: sizes.
+    """
+
+    tokens: float
+    seen: float
+    layers: int
+    width: int
+    hidden: int
+
+    @property
+    def inputs(self) -> float:
+        """Values of the inputs of all layers. Whatever is recomputed, these are kept."""
+        return self.tokens * self.layers * self.width
+
+    @property
+    def products(self) -> float:
+        """Values of all matrix products: query, key, value, output, both of the feed-forward; the cross-attention's."""
+        crossed = self.tokens * 2 * self.width + self.seen * 2 * self.width if self.seen else 0.0
+        return self.layers * (self.tokens * (5 * self.width + self.hidden) + crossed)
+
+    @property
+    def at_work(self) -> float:
+        """Values of one layer that is gone back through."""
+        return self.tokens * (2 * self.hidden + 6 * self.width)
+
+
+def stacks(plan: Plan) -> tuple[Stack, Stack]:
+    """The two that a step goes back through: the generator's encoder and decoder, or both towers."""
+    questions = plan.questions / plan.layout.parts / plan.accumulate
+    if plan.trains == "towers":
+        d, asked, read = plan.config.data, plan.arch.question_encoder, plan.arch.passage_encoder
+        passages = questions * passages_of_a_question(plan) * d.max_passage_tokens
+        return (
+            Stack(questions * d.max_question_tokens, 0.0, asked.layers, asked.width, asked.hidden),
+            Stack(passages, 0.0, read.layers, read.width, read.hidden),
+        )
+    g, rows = plan.arch.generator, pairs(plan)
+    # Fusion-in-Decoder writes an answer once, not once for each passage.
+    answers = questions if plan.trains == "rag" and plan.config.variant == "fid" else rows
+    length = TARGET_WIDTH if plan.trains == "reader" else plan.config.data.max_target_tokens
+    source = rows * source_width(plan)
+    return (
+        Stack(source, 0.0, g.encoder_layers, g.width, g.encoder_hidden),
+        Stack(answers * length, source, g.decoder_layers, g.width, g.decoder_hidden),
+    )
 
 
 def pairs(plan: Plan) -> float:
     """(question, passage) pairs that a chip has at a time."""
-    return _questions(plan) * plan.places(plan.config.k)
+    return plan.questions / plan.layout.parts / plan.accumulate * passages_of_a_question(plan)
 
 
 def layer_inputs(plan: Plan) -> float:
-    """Bytes of the generator's layers' inputs on one chip. Whatever is recomputed, these are kept."""
-    g = plan.arch.generator
-    source, target = _tokens(plan)
-    return (source * g.encoder_layers + target * g.decoder_layers) * g.width * _size(plan)
+    """Bytes of the layers' inputs on one chip."""
+    return sum(stack.inputs for stack in stacks(plan)) * _size(plan)
 
 
 def estimated(plan: Plan, remat: str) -> float:
     """About the bytes of all activations on one chip, at their peak.
 
-    Inputs of layers, the layer at work and the logits with their gradient; with 'dots' and 'none' every layer's
-    products too. 'none' keeps more than that, which is not counted.
+    Inputs of layers, the layer at work and, of a generator, the logits with their gradient; with 'dots' and 'none'
+    every layer's products too. 'none' keeps more than that, which is not counted.
     """
-    g = plan.arch.generator
-    source, target = _tokens(plan)
-    one_layer = source * (2 * g.encoder_hidden + 6 * g.width)
-    logits = 2 * min(target * g.table_rows * 4, LOGITS_BYTES)
-    products = 0.0
+    both = stacks(plan)
+    values = max(stack.at_work for stack in both)
     if remat != "full":
-        encoder = source * (5 * g.width + g.encoder_hidden)  # query, key, value, output, both of the feed-forward
-        decoder = target * (7 * g.width + g.decoder_hidden) + source * 2 * g.width  # and the cross-attention's
-        products = g.encoder_layers * encoder + g.decoder_layers * decoder
-    return layer_inputs(plan) + (one_layer + products) * _size(plan) + logits
-
-
-def _questions(plan: Plan) -> float:
-    t = plan.config.train
-    return t.batch_size / plan.layout.parts / t.accumulate
-
-
-def _tokens(plan: Plan) -> tuple[float, float]:
-    """Of the encoder and of the decoder. Fusion-in-Decoder writes an answer once, not once for each passage."""
-    answers = _questions(plan) if plan.config.variant == "fid" else pairs(plan)
-    return pairs(plan) * source_width(plan), answers * plan.config.data.max_target_tokens
+        values += sum(stack.products for stack in both)
+    logits = 0.0
+    if plan.trains != "towers":
+        logits = 2 * min(both[1].tokens * plan.arch.generator.table_rows * 4, LOGITS_BYTES)
+    return layer_inputs(plan) + values * _size(plan) + logits
 
 
 def _size(plan: Plan) -> int:
-    return jnp.dtype(plan.arch.generator.dtype).itemsize
+    network = plan.arch.passage_encoder if plan.trains == "towers" else plan.arch.generator
+    return jnp.dtype(network.dtype).itemsize

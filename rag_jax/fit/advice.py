@@ -12,6 +12,7 @@ from typing import Any
 
 from rag_jax.config import k_at_test
 from rag_jax.fit.activations import estimated
+from rag_jax.fit.batches import passages_of_a_question
 from rag_jax.fit.plan import Plan, bytes_on_a_chip, params_shapes, resident_shapes, state_shapes
 from rag_jax.index.footprint import BYTES
 from rag_jax.sharding import state_rules
@@ -73,13 +74,15 @@ def advise(plan: Plan, memory: Memory) -> tuple[Advice, ...]:
     """
     if not memory.over:
         return ()
+    if plan.pretraining:  # of a tiny model, on one host: nothing but its batches can be set
+        return tuple(_told(memory, _fewer(plan, memory)))
     here = [
         *_state_cut(plan, memory), *_index_smaller(plan, memory), *_recomputed(plan, memory), *_fewer(plan, memory)
     ]  # fmt: skip
     found = _told(memory, here)
     if not any(one.enough for one in found):
         found += _together(plan, memory)
-    more = _told(memory, _more_chips(plan, memory, plan.config.train.accumulate))
+    more = _told(memory, _more_chips(plan, memory, plan.accumulate))
     return tuple(sorted(found + more, key=lambda one: (not one.enough, one in more, one.peak)))
 
 
@@ -132,21 +135,26 @@ def _recomputed(plan: Plan, memory: Memory) -> list[Change]:
 
 def _fewer(plan: Plan, memory: Memory) -> list[Change]:
     """Less at a time: more parts of a batch, fewer questions, fewer passages."""
-    t = plan.config.train
     room, found = memory.capacity - memory.fixed, []
     if room <= 0:
         return []
     share = room / memory.activations  # < 1: of the pairs that it has at a time now
-    each = t.batch_size // plan.layout.parts
     parts = accumulations(plan, memory)
     if parts:
         found.append(_accumulated(plan, memory, parts))
-    fewer = math.floor(each * share) // t.accumulate * t.accumulate * plan.layout.parts
+    field, unit = plan.batch_field
+    least = math.lcm(unit, plan.layout.parts * plan.accumulate)
+    fewer = math.floor(plan.questions * share) // least * least
     if fewer:
-        after = dataclasses.replace(memory, activations=memory.activations * fewer / t.batch_size)
-        found.append((f"train.batch_size={fewer}", after))
+        after = dataclasses.replace(memory, activations=memory.activations * fewer / plan.questions)
+        found.append((f"{field}={fewer // unit}", after))
+    each = passages_of_a_question(plan)
+    passages = math.floor(each * share)
+    if passages and plan.trains == "towers":
+        after = dataclasses.replace(memory, activations=memory.activations * passages / each)
+        found.append((f"dpr.hard_negatives={passages - 1}", after))
     passages = math.floor(plan.config.k * share)
-    if passages:
+    if passages and plan.trains == "rag":
         after = dataclasses.replace(memory, activations=memory.activations * passages / plan.config.k)
         found.append((f"k={passages}", after))
     return found
@@ -154,14 +162,15 @@ def _fewer(plan: Plan, memory: Memory) -> list[Change]:
 
 def accumulations(plan: Plan, memory: Memory) -> int:
     """The fewest parts of a batch with which it fits, else the most that there may be; 0: there can be no more."""
-    t = plan.config.train
-    each = t.batch_size // plan.layout.parts
-    possible = [n for n in range(t.accumulate + 1, each + 1) if each % n == 0]
+    if plan.trains != "rag":  # in parts the towers' batch would have fewer negatives
+        return 0
+    each = plan.questions // plan.layout.parts
+    possible = [n for n in range(plan.accumulate + 1, each + 1) if each % n == 0]
     return next((n for n in possible if not _accumulated(plan, memory, n)[1].over), possible[-1] if possible else 0)
 
 
 def _accumulated(plan: Plan, memory: Memory, parts: int) -> Change:
-    now = plan.config.train.accumulate
+    now = plan.accumulate
     gradient = memory.optimizer / 2 if now == 1 else 0.0  # the sum of the parts' gradients lies as Adam's moments do
     after = dataclasses.replace(memory, activations=memory.activations * now / parts + gradient)
     return f"train.accumulate={parts}", after
@@ -169,7 +178,7 @@ def _accumulated(plan: Plan, memory: Memory, parts: int) -> Change:
 
 def _more_chips(plan: Plan, memory: Memory, accumulate: int) -> list[Change]:
     """As many more chips for the same batch in so many parts as it needs, or as there can be."""
-    each = plan.config.train.batch_size // plan.layout.parts // accumulate
+    each = plan.questions // plan.layout.parts // accumulate
     found: list[Change] = []
     for times in chip_multiples(each):
         found = [(f"{plan.chips * times} chips", on_more_chips(plan, memory, times))]
@@ -209,7 +218,7 @@ def _together(plan: Plan, memory: Memory) -> list[Advice]:
     if parts:
         change, after = _accumulated(plan, after, parts)
         changes.append(change)
-    for change, one in _more_chips(plan, after, parts or plan.config.train.accumulate) if after.over else ():
+    for change, one in _more_chips(plan, after, parts or plan.accumulate) if after.over else ():
         if not one.over:
             changes.append(change)
             after = one

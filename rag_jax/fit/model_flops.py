@@ -5,6 +5,7 @@ Utilisation is measured by these and not by what a compiled program does: recomp
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -13,11 +14,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rag_jax.fit.plan import Plan, batch_shapes, params_shapes, source_width
+from rag_jax.fit.batches import batch_shapes, reader_batch, source_width, tower_batch
+from rag_jax.fit.plan import Plan, trained_and_frozen
 from rag_jax.models.bert import Bert
 from rag_jax.rag.loss import rag_sums
-from rag_jax.training.optimizer import partition
-from rag_jax.training.steps import rules_and_optimizer
+from rag_jax.training.contrastive import tower_loss
+from rag_jax.training.reader import reader_loss
+from rag_jax.types import Batch
 
 
 def forward_flops(function: Callable[..., Any], *shapes: Any) -> float:
@@ -49,39 +52,66 @@ def model_flops(plan: Plan) -> float:
 
     Retrieval is not in it.
     """
-    c = plan.config
-    filled = _with_passages(plan, batch_shapes(plan, plan.layout, c.train.batch_size, c.k, training=True))
-    params = params_shapes(plan)
-
-    def forward(params: Any, batch: Any) -> Any:
-        return rag_sums(params, plan.arch, batch, variant=c.variant, width=source_width(plan))
-
-    # The loss's gradient goes through both networks as far as something in them is trained.
-    trained = partition(params, rules_and_optimizer(c)[0])[0]
+    # The loss's gradient goes through every network as far as something in it is trained.
+    trained, frozen = trained_and_frozen(plan)
+    params = trained | frozen
+    forward, batch, texts = _FORWARD[plan.trains](plan)
 
     def encode(tower: Bert, params: Any, ids: Any) -> Any:
         return tower.apply({"params": params}, ids.reshape(-1, ids.shape[-1]))
 
-    flops = {"generator": forward_flops(forward, params, filled)}
-    for name, ids in (("question_encoder", filled.question), ("passage_encoder", filled.encoder_passages)):
+    rest, flops = forward_flops(forward, params, batch), 0.0
+    for name, ids in texts.items():
         if name in params:
-            flops[name] = forward_flops(functools.partial(encode, Bert(getattr(plan.arch, name))), params[name], ids)
-            flops["generator"] -= flops[name]
-    return sum(count * (3 if trained.get(name) else 1) for name, count in flops.items())
+            one = forward_flops(functools.partial(encode, Bert(getattr(plan.arch, name))), params[name], ids)
+            flops += one * (3 if trained.get(name) else 1)
+            rest -= one
+    return flops + rest * (3 if plan.trains == "towers" or trained.get("generator") else 1)
 
 
-def _with_passages(plan: Plan, batch: Any) -> Any:
-    """A batch as retrieval would fill it in; shardings do not matter here."""
+Forward = tuple[Callable[..., Any], Any, dict[str, Any]]
+"""The loss of parameters and a batch, that batch, and what each tower reads of it."""
 
-    def bare(leaf: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
-    batch = jax.tree.map(bare, batch)
+def _rag(plan: Plan) -> Forward:
+    c = plan.config
+    batch = _with_passages(plan, _bare(batch_shapes(plan, plan.layout, c.train.batch_size, c.k, training=True)))
+
+    def forward(params: Any, batch: Any) -> Any:
+        return rag_sums(params, plan.arch, batch, variant=c.variant, width=source_width(plan))
+
+    return forward, batch, {"question_encoder": batch.question, "passage_encoder": batch.encoder_passages}
+
+
+def _towers(plan: Plan) -> Forward:
+    batch = _bare(tower_batch(plan))
+    texts = {"question_encoder": batch.question, "passage_encoder": batch.passages}
+    return lambda params, batch: tower_loss(params, plan.arch, batch), batch, texts
+
+
+def _reader(plan: Plan) -> Forward:
+    def forward(params: Any, batch: Any) -> Any:
+        return reader_loss(params["generator"], plan.arch.generator, **batch, width=source_width(plan))
+
+    return forward, _bare(reader_batch(plan)), {}
+
+
+_FORWARD: dict[str, Callable[[Plan], Forward]] = {"rag": _rag, "towers": _towers, "reader": _reader}
+
+
+def _bare(batch: Any) -> Any:
+    """Without shardings, which do not matter here."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), batch)
+
+
+def _with_passages(plan: Plan, batch: Batch) -> Batch:
+    """A batch as retrieval would fill it in."""
     if batch.passages is not None:
         return batch
     found = batch.question.shape[0], plan.places(plan.config.k)
     tokens = jax.ShapeDtypeStruct((*found, plan.config.data.max_passage_tokens), jnp.int32)
-    return batch.replace(
+    return dataclasses.replace(
+        batch,
         passages=tokens,
         vectors=jax.ShapeDtypeStruct((*found, plan.arch.passage_encoder.width), jnp.float32),
         valid=jax.ShapeDtypeStruct(found, bool),

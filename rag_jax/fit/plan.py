@@ -14,25 +14,26 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
+import optax
 
-from rag_jax.config import Config, has_towers
+from rag_jax.config import Config
 from rag_jax.experiment import device_settings, evaluation_layout, make_layout, sizes
 from rag_jax.index import DeviceSettings, abstract_index, abstract_rows
 from rag_jax.index.device import DeviceIndex
 from rag_jax.index.manifest import MANIFEST, read_manifest
 from rag_jax.models.layers import LANES
 from rag_jax.models.null_document import init_null_document
+from rag_jax.models.presets import BART_PRESETS
 from rag_jax.rag.device_retrieve import Resident, columns
 from rag_jax.rag.model import Architecture, init_params
-from rag_jax.rag.shapes import widest_source
-from rag_jax.sharding import DATA, Layout
+from rag_jax.sharding import Layout
+from rag_jax.text.world_facts import SECTIONS
 from rag_jax.tpu.chips import CHIPS, Chip
 from rag_jax.tpu.topology import devices as libtpu_devices
 from rag_jax.training.optimizer import partition
+from rag_jax.training.pretrain import reader_optimizer, reader_stages, towers_config
 from rag_jax.training.step import TrainState, init_state
 from rag_jax.training.steps import check_batch, rules_and_optimizer
-from rag_jax.types import Batch
 
 WIKIPEDIA = 21_015_324  # DPR's passages
 
@@ -49,7 +50,9 @@ class Plan:
       arch: sizes of the networks.
       names: those that are used.
       layout: of the train step.
-      passages: how many there are.
+      passages: how many there are in the index; 0 where nothing is looked for.
+      trains: what the step trains: a 'rag'; its two 'towers' alone; or the generator alone, as a 'reader'.
+      pretraining: whether the step is a part of recipe 'world_pretrain'.
     """
 
     config: Config
@@ -60,6 +63,27 @@ class Plan:
     names: tuple[str, ...]
     layout: Layout
     passages: int
+    trains: str = "rag"
+    pretraining: bool = False
+
+    @property
+    def questions(self) -> int:
+        """Of a train step."""
+        return self.config.pretrain.reader_batch_size if self.trains == "reader" else self.config.train.batch_size
+
+    @property
+    def batch_field(self) -> tuple[str, int]:
+        """What sets the questions of a step, and how many questions one of it is."""
+        if not self.pretraining:
+            return "train.batch_size", 1
+        return (
+            ("pretrain.reader_batch_size", 1) if self.trains == "reader" else ("pretrain.tower_groups", len(SECTIONS))
+        )
+
+    @property
+    def accumulate(self) -> int:
+        """Parts that a batch is cut into."""
+        return self.config.train.accumulate if self.trains == "rag" else 1
 
     @property
     def chips(self) -> int:
@@ -77,7 +101,13 @@ class Plan:
     def searches_from_host(self) -> bool:
         """Whether hosts search an index that lies on a chip."""
         c = self.config
-        return c.retriever == "dpr" and c.index.backend == "device" and not c.index.in_step
+        there = self.trains == "rag" and c.retriever == "dpr" and c.index.backend == "device"
+        return there and not c.index.in_step
+
+    @property
+    def searches_in_step(self) -> bool:
+        """Whether the step finds the passages of its questions itself."""
+        return self.trains == "rag" and self.config.index.in_step
 
     def places(self, k: int) -> int:
         """K of a batch: the passages of a question, and the null document if there is one."""
@@ -117,28 +147,63 @@ def make_plan(
       passages: None: as the manifest of `config.index.directory` says; without one, Wikipedia's.
 
     Raises:
-      FileNotFoundError, ValueError: unknown sizes, devices that cannot share a batch or a layer evenly, or another
-        recipe than 'rag'.
+      FileNotFoundError, ValueError: unknown sizes, devices that cannot share a batch or a layer evenly, or a recipe
+        that trains one thing after another, see `make_plans`.
     """
-    if config.recipe != "rag":
-        raise ValueError(f"config.recipe: what is planned is the training of a RAG, not {config.recipe}")
+    if config.recipe == "world_pretrain":
+        raise ValueError(
+            "config.recipe: world_pretrain trains towers, then a reader, and so has two plans; see make_plans"
+        )
     arch, names = sizes(config)
     generator = dataclasses.replace(arch.generator, cache_row=LANES)  # whatever this machine's own backend is
     arch = dataclasses.replace(arch, generator=generator)
     layout = make_layout(config, devices=devices)
     check_batch(config, layout)
+    if config.recipe == "dpr":
+        passages = 0
     if passages is None:
         directory = pathlib.Path(config.index.directory)
         there = config.index.directory and (directory / MANIFEST).is_file()
         passages = read_manifest(directory).count if there else WIKIPEDIA
     devices = devices if isinstance(devices, int) else tuple(devices)
-    return Plan(config, topology, devices, chip, arch, names, layout, passages)
+    trains = "towers" if config.recipe == "dpr" else "rag"
+    return Plan(config, topology, devices, chip, arch, names, layout, passages, trains)
+
+
+def make_plans(
+    config: Config, topology: str, devices: Sequence[jax.Device] | int, chip: Chip, passages: int | None = None
+) -> tuple[Plan, ...]:
+    """A plan for each thing that the recipe trains: of 'world_pretrain' the towers, then the reader on one chip.
+
+    Arguments as for `make_plan`.
+
+    Raises:
+      FileNotFoundError, ValueError: see `make_plan`; or there are several hosts for a recipe that runs on one.
+    """
+    if config.recipe != "world_pretrain":
+        return (make_plan(config, topology, devices, chip, passages),)
+    towers = dataclasses.replace(make_plan(towers_config(config), topology, devices, chip), pretraining=True)
+    if towers.hosts > 1:
+        what = f"world_pretrain runs on one host, and {topology} has {towers.hosts}"
+        raise ValueError(f"config.recipe: {what}; give a slice of one host, as v5e:2x2")
+    generator = dataclasses.replace(BART_PRESETS["tiny"], dropout=0.0, cache_row=LANES)
+    one = 1 if isinstance(devices, int) else tuple(devices)[:1]
+    reader = dataclasses.replace(
+        towers,
+        config=config,
+        devices=one,
+        arch=dataclasses.replace(towers.arch, generator=generator),
+        names=("generator",),
+        layout=make_layout(config, devices=one),
+        trains="reader",
+    )
+    return towers, reader
 
 
 def params_shapes(plan: Plan, training: bool = True) -> dict[str, Any]:
     """The parameters of a step or of decoding, as shapes: the passage encoder only where a step trains it."""
     shapes = _shapes(plan.arch)
-    trained = training and plan.config.index.refresh_every > 0
+    trained = plan.trains == "towers" or (training and plan.config.index.refresh_every > 0)
     found = {name: shapes[name] for name in plan.names if trained or name != "passage_encoder"}
     kind, width = plan.config.null_document, plan.arch.question_encoder.width
     if kind != "none":
@@ -154,65 +219,35 @@ def _shapes(arch: Architecture) -> dict[str, Any]:
 
 def state_shapes(plan: Plan, layout: Layout | None = None) -> tuple[TrainState, dict[str, Any]]:
     """The training state and the frozen parameters, as shapes that say where they lie."""
-    layout = layout or plan.layout
-    rules, optimizer = rules_and_optimizer(plan.config)
-    params = params_shapes(plan)
-    trainable, frozen = partition(params, rules)
-    encoder = params.get("passage_encoder")
+    layout, optimizer = layout or plan.layout, optimizer_of(plan)
+    trainable, frozen = trained_and_frozen(plan)
+    encoder = (trainable | frozen).get("passage_encoder") if plan.trains == "rag" else None
+    if plan.trains == "reader":
+        trainable = trainable["generator"]
     state = jax.eval_shape(lambda *trees: init_state(trees[0], optimizer, trees[1]), trainable, encoder)
     return layout.abstract(state), layout.abstract(frozen)
 
 
-def source_width(plan: Plan) -> int:
-    """S: room for the longest question and passage, at most `config.data.max_source_tokens`."""
-    d = plan.config.data
-    passage = passage_columns(plan)
-    if d.hf_compat_input:
-        return d.max_source_tokens
-    return widest_source(d.max_question_tokens, passage, d.max_source_tokens)
+def trained_and_frozen(plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters of a step as shapes, those that are trained and those that are not."""
+    params = params_shapes(plan)
+    return (params, {}) if plan.trains == "reader" else partition(params, rules_and_optimizer(plan.config)[0])
 
 
-def passage_columns(plan: Plan) -> int:
-    """P; in closed book there is one empty passage of padding."""
-    d = plan.config.data
-    if d.hf_compat_input:
-        return d.max_source_tokens
-    return 1 if plan.config.retriever == "none" else d.max_passage_tokens
-
-
-def batch_shapes(plan: Plan, layout: Layout, questions: int, k: int, training: bool) -> Batch:
-    """A batch as the step or the decoder is given it, at its longest; sources are not packed."""
-    c, d = plan.config, plan.config.data
-    rows = layout.sharding(PartitionSpec(DATA))
-
-    def like(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((questions, *shape), dtype, sharding=rows)
-
-    asked = like(d.max_question_tokens), like(0 if d.hf_compat_input else d.max_question_tokens)
-    batch = Batch(*asked, null_document=c.null_document != "none")
-    if not c.index.in_step:
-        places, by_vectors = plan.places(k), has_towers(c)
-        batch = dataclasses.replace(
-            batch,
-            passages=like(places, passage_columns(plan)),
-            vectors=like(places, plan.arch.passage_encoder.width if by_vectors else 0, dtype=jnp.float32),
-            valid=like(places, dtype=bool),
-            scores=None if by_vectors else like(places, dtype=jnp.float32),
-        )
-        if training and c.index.refresh_every:
-            batch = dataclasses.replace(batch, encoder_passages=like(places, d.max_passage_tokens))
-    if training:
-        batch = dataclasses.replace(batch, target=like(d.max_target_tokens), weight=like(dtype=jnp.float32))
-    return batch
+def optimizer_of(plan: Plan) -> optax.GradientTransformation:
+    """What updates the state of a step."""
+    if plan.trains == "reader":
+        return reader_optimizer(reader_stages(plan.config), plan.config.pretrain.reader_learning_rate)
+    return rules_and_optimizer(plan.config)[1]
 
 
 def index_shapes(plan: Plan, layout: Layout) -> DeviceIndex | None:
     """The index on the chips: cut over them for a step that retrieves, whole on one for searches from a host."""
-    i = plan.config.index
-    if i.in_step:
+    if plan.searches_in_step:
         return _cut_index(plan, layout)
     if plan.searches_from_host:
-        return abstract_index(plan.passages, plan.arch.passage_encoder.width, DeviceSettings(i.dtype or "float32"))
+        settings = DeviceSettings(plan.config.index.dtype or "float32")
+        return abstract_index(plan.passages, plan.arch.passage_encoder.width, settings)
     return None
 
 
@@ -223,7 +258,7 @@ def _cut_index(plan: Plan, layout: Layout) -> DeviceIndex:
 
 def resident_shapes(plan: Plan, layout: Layout, k: int, training: bool = False) -> Resident | None:
     """What a step or a decoding that retrieves reads: vectors and tokens; None for one that does not."""
-    if not plan.config.index.in_step:
+    if not plan.searches_in_step:
         return None
     dtype = "uint16" if plan.arch.generator.vocab_size <= 1 << 16 else "uint32"
     longest = plan.config.data.max_passage_tokens

@@ -15,15 +15,8 @@ import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
 from rag_jax.config import k_at_test
-from rag_jax.fit.plan import (
-    Plan,
-    batch_shapes,
-    index_shapes,
-    params_shapes,
-    resident_shapes,
-    source_width,
-    state_shapes,
-)
+from rag_jax.fit.batches import batch_shapes, reader_batch, source_width, tower_batch
+from rag_jax.fit.plan import Plan, index_shapes, optimizer_of, params_shapes, resident_shapes, state_shapes
 from rag_jax.index import device
 from rag_jax.index.exact import QUERY_BUCKETS
 from rag_jax.rag.answer import decode_batch
@@ -32,8 +25,9 @@ from rag_jax.rag.rules import DecodeOptions
 from rag_jax.tpu.hlo import read_program
 from rag_jax.tpu.loops import loops
 from rag_jax.tpu.price import Cost, price
+from rag_jax.training.contrastive import make_tower_step
+from rag_jax.training.pretrain import make_reader_step
 from rag_jax.training.step import make_train_step
-from rag_jax.training.steps import rules_and_optimizer
 from rag_jax.types import Batch
 
 _TOO_LARGE = re.compile(r"\(([\d.]+)([KMGT])\) exceeds available|Used ([\d.]+)([KMGT]) of")
@@ -80,26 +74,24 @@ def train_step(plan: Plan) -> Program:
 
 
 def train_call(plan: Plan) -> Call:
-    """The step of `rag_jax.training.loop`, with retrieval where the configuration has it inside."""
+    """The step of what the plan trains; a RAG's with retrieval where the configuration has it inside."""
     c = plan.config
-    state, frozen = state_shapes(plan)
-    step = make_train_step(
-        plan.arch,
-        rules_and_optimizer(c)[1],
-        variant=c.variant,
-        label_smoothing=c.optimizer.label_smoothing,
-        dropout=c.model.dropout > 0,
-        seed=c.seed,
-        accumulate=c.train.accumulate,
-        layout=plan.layout,
-    )
+    (state, frozen), optimizer = state_shapes(plan), optimizer_of(plan)
+    if plan.trains == "reader":
+        reader = make_reader_step(plan.arch.generator, optimizer)
+        return Call(reader, (state.trainable, state.optimizer), reader_batch(plan) | {"width": source_width(plan)})
+    how: dict[str, Any] = {"dropout": c.model.dropout > 0, "seed": c.seed, "layout": plan.layout}
+    if plan.trains == "towers":
+        return Call(make_tower_step(plan.arch, optimizer, **how), (state, frozen, tower_batch(plan)), {})
+    how |= {"label_smoothing": c.optimizer.label_smoothing, "accumulate": c.train.accumulate}
+    step = make_train_step(plan.arch, optimizer, variant=c.variant, **how)
     batch = batch_shapes(plan, plan.layout, c.train.batch_size, c.k, training=True)
     resident = resident_shapes(plan, plan.layout, c.k, training=True)
     return Call(step, (state, frozen, batch, source_width(plan), resident), {})
 
 
 def retrieval(plan: Plan) -> Program | None:
-    """Retrieval for a train step's questions, alone; None where the host does it without the chips."""
+    """Retrieval for a train step's questions, alone; None where the host does it without the chips, or nobody."""
     c = plan.config
     if plan.searches_from_host and not isinstance(plan.devices, int):
         size = -(-c.train.batch_size // plan.hosts)  # each host searches for its own questions, on one of its chips
@@ -124,8 +116,10 @@ def retrieval(plan: Plan) -> Program | None:
     return _compiled(plan, Call(run_jitted, (resident, encoder, batch), {}))
 
 
-def decoding(plan: Plan) -> Program:
-    """The decoding of a batch of questions, compiled."""
+def decoding(plan: Plan) -> Program | None:
+    """The decoding of a batch of questions, compiled; None where no whole RAG is trained, which alone can answer."""
+    if plan.trains != "rag":
+        return None
     return _compiled(plan, decoding_call(plan), tokens=plan.config.data.max_target_tokens)
 
 

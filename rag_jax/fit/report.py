@@ -14,8 +14,9 @@ from typing import Any
 from rag_jax.fit import programs
 from rag_jax.fit.activations import estimated, layer_inputs
 from rag_jax.fit.advice import Advice, Memory, advise, advise_decoding
+from rag_jax.fit.batches import source_width
 from rag_jax.fit.model_flops import model_flops
-from rag_jax.fit.plan import Plan, bytes_on_a_chip, index_shapes, resident_shapes, source_width, state_shapes
+from rag_jax.fit.plan import Plan, bytes_on_a_chip, index_shapes, resident_shapes, state_shapes
 from rag_jax.fit.programs import Program
 from rag_jax.tpu.chips import Chip
 from rag_jax.tpu.price import Cost
@@ -97,9 +98,10 @@ class Report:
       memory: of the train step, by what takes it.
       step: the train step.
       model_flops: of one step on one chip, without recomputation.
-      whole: whether retrieval and decoding were compiled too.
-      retrieval: alone; None where the host searches without the chips.
-      decode: a batch of questions, loops over tokens as if every answer were as long as may be; None: not compiled.
+      whole: whether retrieval and decoding were compiled too, where there are any.
+      retrieval: alone; None where the host searches without the chips, or nobody does.
+      decode: a batch of questions, loops over tokens as if every answer were as long as may be; None: not compiled, or
+        no whole RAG is trained.
       token: one token of it.
       decoded: questions of that batch.
       bound: what takes most of the step.
@@ -135,7 +137,7 @@ class Report:
         """Retrieval's time over the step's, both without overlap; beside a step that does not hold it, added to it."""
         if self.retrieval is None or self.retrieval.times is None or self.step.times is None:
             return None
-        inside = self.plan.config.index.in_step
+        inside = self.plan.searches_in_step
         whole = self.step.times.total + (0 if inside else self.retrieval.times.total)
         return self.retrieval.times.total / whole
 
@@ -151,10 +153,11 @@ def make_report(plan: Plan, whole: bool = True, progress: Callable[[str], None] 
     memory = hopeless(plan)
     step = None
     if memory is None:
-        progress("train step")
+        progress("train step" if plan.trains == "rag" else f"train step of the {plan.trains}")
         step = programs.train_step(plan)
         memory = memory_of(plan, step)
     retrieval = decoding = None
+    whole = whole and plan.trains == "rag"
     if whole:
         progress("retrieval")
         retrieval = programs.retrieval(plan)
@@ -174,7 +177,7 @@ def make_report(plan: Plan, whole: bool = True, progress: Callable[[str], None] 
         _part(plan, retrieval) if retrieval else None,
         _part(plan, decoding) if decoding else None,
         times_of(decoding.loop, plan.chip) if decoding and decoding.loop else None,
-        programs.decoded_questions(plan),
+        programs.decoded_questions(plan) if whole else 0,
         bound_of(part.times, plan.chip),
         advise(plan, memory),
         advise_decoding(plan, decoding.peak) if decoding else (),

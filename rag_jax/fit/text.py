@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from rag_jax.config import Config, has_towers
 from rag_jax.fit.advice import Advice
+from rag_jax.fit.batches import passages_of_a_question
 from rag_jax.fit.report import Part, Report, Times
 from rag_jax.models.hf import variant_name
 from rag_jax.tpu.chips import GIB
+from rag_jax.training.pretrain import TARGET_WIDTH
 
 ESTIMATE = "AOT estimate, never compared with a chip"
 
@@ -33,19 +36,44 @@ def to_text(report: Report) -> str:
 
 
 def _head(report: Report) -> list[str]:
-    plan, c = report.plan, report.plan.config
+    plan = report.plan
     chips = f"{plan.topology}, {plan.chips} chip" + "s" * (plan.chips > 1)
     verdict = f"fits {chips}" if report.fits else f"does not fit {chips}"
     if report.step.over:
         about = "" if report.memory.compiled else "about "
         verdict += f": the train step is {about}{report.step.over / GIB:.2f} GiB over"
+    return [verdict, *_SIZES[plan.trains](report)]
+
+
+def _rag_sizes(report: Report) -> list[str]:
+    plan, c = report.plan, report.plan.config
     where = "in the step" if c.index.in_step else f"by the hosts ({_searched(c)})"
     count = f"{plan.passages:,} passages" if c.index.in_step or plan.searches_from_host else "passages"
     found = "closed book" if c.retriever == "none" else f"{count} found {where}, k={c.k}"
-    sizes = f"{c.train.batch_size} questions a step, sources of {report.width} tokens, answers of "
-    sizes += f"{c.data.max_target_tokens}; {c.model.dtype}, parameters {c.sharding.params}, remat={c.model.remat}"
-    parts = f", accumulate={c.train.accumulate}" if c.train.accumulate > 1 else ""
-    return [verdict, found, sizes + parts]
+    sizes = f"{plan.questions} questions a step, sources of {report.width} tokens, answers of "
+    sizes += f"{c.data.max_target_tokens}; {c.model.dtype}, {_settings(c)}"
+    return [found, sizes + (f", accumulate={plan.accumulate}" if plan.accumulate > 1 else "")]
+
+
+def _tower_sizes(report: Report) -> list[str]:
+    plan, c = report.plan, report.plan.config
+    each, d = passages_of_a_question(plan), c.data
+    passages = f"{each} passage" + "s" * (each > 1)
+    sizes = f"{plan.questions} questions a step of {d.max_question_tokens} tokens, with {passages} of "
+    sizes += f"{d.max_passage_tokens} each; {c.model.dtype}, {_settings(c)}"
+    return ["both towers; the other passages of a batch are negatives", sizes]
+
+
+def _reader_sizes(report: Report) -> list[str]:
+    questions = f"{report.plan.questions} questions a step, sources of {report.width} tokens, answers of {TARGET_WIDTH}"
+    return ["the generator as a reader of one passage a question, on one chip", f"{questions}; float32"]
+
+
+_SIZES: dict[str, Callable[[Report], list[str]]] = {"rag": _rag_sizes, "towers": _tower_sizes, "reader": _reader_sizes}
+
+
+def _settings(config: Config) -> str:
+    return f"parameters {config.sharding.params}, remat={config.model.remat}"
 
 
 def _searched(config: Config) -> str:
@@ -86,7 +114,7 @@ def _times(times: Times) -> list[str]:
 
 
 def _speed(report: Report, times: Times) -> list[str]:
-    questions = report.plan.config.train.batch_size
+    questions = report.plan.questions
     return [
         f"  model: {report.model_flops / 1e12:.3g} TFLOP without recomputation, utilisation "
         f"{report.utilisation(times.on_chip):.2f} with exchanges behind other work, "
@@ -145,6 +173,7 @@ def to_dict(report: Report) -> dict[str, Any]:
     times = step.times
     return {
         "fits": report.fits,
+        "trains": plan.trains,
         "topology": plan.topology,
         "chips": plan.chips,
         "passages": plan.passages,

@@ -20,16 +20,18 @@ import optax
 from jaxtyping import Array, Int
 from transformers import PreTrainedTokenizerFast
 
+from rag_jax.config import Config, finalise, update
 from rag_jax.models.bart import Bart, BartConfig
 from rag_jax.rag.source import SPECIALS
 from rag_jax.text.tokens import Tokenizers, train_tokenizer, trim
-from rag_jax.text.world_facts import EDITIONS, Counterfactuals, split_of, world_passages, world_questions
+from rag_jax.text.world_facts import EDITIONS, SECTIONS, Counterfactuals, split_of, world_passages, world_questions
 from rag_jax.training.optimizer import make_optimizer, make_rules
 from rag_jax.training.reader import reader_exact, reader_loss
 from rag_jax.types import Passage
 
 EDITION = "2020"
 QUESTION_WIDTH, TARGET_WIDTH = 24, 16  # tokens; the reader's longer examples are left out
+TOWER_PASSAGE = 112  # tokens of a passage in the towers' training; longer ones are cut
 Log = Callable[[dict[str, Any]], None]
 
 
@@ -48,6 +50,41 @@ class ReaderStage:
     batch_size: int
     facts: tuple[int, int]
     widths: tuple[int, ...]
+
+
+def towers_config(config: Config) -> Config:
+    """The towers' part of a pretraining as an experiment of recipe 'dpr'."""
+    p = config.pretrain
+    values = {
+        "seed": config.seed,
+        "data.edition": config.data.edition,
+        "data.max_question_tokens": config.data.max_question_tokens,
+        "data.max_passage_tokens": TOWER_PASSAGE,
+        "dpr.hard_negatives": 0,
+        "model.init_from": "",
+        "model.dropout": 0.0,
+        "optimizer.learning_rate": p.tower_learning_rate,
+        "optimizer.schedule": "cosine",
+        "optimizer.warmup_steps": min(100, p.tower_steps),
+        "optimizer.weight_decay": 0.01,
+        "optimizer.clip_norm": 1.0,
+        "optimizer.b2": 0.98,
+        "train.batch_size": p.tower_groups * len(SECTIONS),
+        "train.steps": p.tower_steps,
+        "train.log_every": 100,
+    }
+    return finalise(update(Config(recipe="dpr"), values))
+
+
+def reader_stages(config: Config) -> tuple[ReaderStage, ...]:
+    """The reader's part of a pretraining."""
+    p = config.pretrain
+    stages = (
+        (p.one_fact_steps, (1, 1), (48,)),
+        (p.three_fact_steps, (1, 3), (64, 96)),
+        (p.whole_steps, (3, 5), (96, 128)),
+    )
+    return tuple(ReaderStage(steps, p.reader_batch_size, facts, widths) for steps, facts, widths in stages)
 
 
 def make_tokenizer(vocab_size: int, seed: int, made_up: int = 20_000) -> PreTrainedTokenizerFast:
@@ -125,10 +162,7 @@ def train_reader(
     config = dataclasses.replace(config, dropout=0.0)
     ids, real = jnp.ones((1, 8), jnp.int32), jnp.ones((1, 8), bool)
     params = Bart(config).init(jax.random.key(seed), ids, real, ids)["params"]
-    total = sum(stage.steps for stage in stages)
-    rules = make_rules(learning_rate=learning_rate, steps=total, schedule="cosine", warmup_steps=min(200, total))
-    optimizer = make_optimizer(rules, clip_norm=1.0, weight_decay=0.01, b2=0.98)
-
+    optimizer = reader_optimizer(stages, learning_rate)
     step = make_reader_step(config, optimizer)
     state, begin = optimizer.init(params), time.monotonic()
     for index, stage in enumerate(stages):
@@ -146,6 +180,13 @@ def train_reader(
                 log({"part": "reader", "stage": index, "step": number, "split": "validation", **figures})
                 save(index, params)
     return params
+
+
+def reader_optimizer(stages: tuple[ReaderStage, ...], learning_rate: float) -> optax.GradientTransformation:
+    """The reader's, with one schedule of its learning rate over all stages. Arguments as for `train_reader`."""
+    total = sum(stage.steps for stage in stages)
+    rules = make_rules(learning_rate=learning_rate, steps=total, schedule="cosine", warmup_steps=min(200, total))
+    return make_optimizer(rules, clip_norm=1.0, weight_decay=0.01, b2=0.98)
 
 
 def make_reader_step(config: BartConfig, optimizer: optax.GradientTransformation) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from rag_jax.config import Config, finalise, to_json, update
+from rag_jax.config import Config, to_json
 from rag_jax.experiment import Parts
 from rag_jax.index import fingerprint, save_vectors
 from rag_jax.models.presets import BART_PRESETS, BERT_PRESETS, TINY_VOCAB
@@ -24,16 +24,21 @@ from rag_jax.sharding import is_first, start
 from rag_jax.text.datasets import load_collection
 from rag_jax.text.table import PassageTable
 from rag_jax.text.tokens import Tokenizers, load_tokenizer
-from rag_jax.text.world_facts import SECTIONS, world_passages
+from rag_jax.text.world_facts import world_passages
 from rag_jax.training.dpr import train_towers
 from rag_jax.training.loop import Validate, train
 from rag_jax.training.metrics import MetricsWriter
-from rag_jax.training.pretrain import ReaderStage, make_tokenizer, train_reader
+from rag_jax.training.pretrain import (
+    TOWER_PASSAGE,
+    make_tokenizer,
+    reader_stages,
+    towers_config,
+    train_reader,
+)
 from rag_jax.training.steps import NonFiniteLoss
 from rag_jax.training.stopping import STOPPED, Stopped
 
 FAILED = 1  # exit code of a run that ended with a message
-TOWER_PASSAGE = 112  # tokens of a passage in the towers' pretraining; longer ones are cut
 
 
 def run_recipe(
@@ -96,7 +101,7 @@ def world_pretrain(config: Config, workdir: str | os.PathLike[str], traced: rang
     """
     if jax.process_count() > 1:
         raise ValueError("config.recipe: world_pretrain runs on one host; it makes a tiny model")
-    workdir, p = pathlib.Path(workdir), config.pretrain
+    workdir = pathlib.Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     (workdir / "config.json").write_text(to_json(config), "utf-8")
     started = time.monotonic()
@@ -116,7 +121,7 @@ def world_pretrain(config: Config, workdir: str | os.PathLike[str], traced: rang
     collection = load_collection("world_facts", edition=d.edition, split="validation")
     short = dataclasses.replace(tokenizers, max_passage=TOWER_PASSAGE)
     parts = Parts(arch, short, towers, towers["passage_encoder"], collection)
-    params = train_towers(_towers_config(config), workdir / "towers", parts, traced)
+    params = train_towers(towers_config(config), workdir / "towers", parts, traced)
     with MetricsWriter(workdir, start=-1) as metrics:  # the reader is made anew
 
         def log(record: dict[str, Any]) -> None:
@@ -124,19 +129,11 @@ def world_pretrain(config: Config, workdir: str | os.PathLike[str], traced: rang
             words = [record.pop(name) for name in ("part", "split") if name in record]
             metrics.write(record.pop("step", 0), {"/".join([*words, name]): value for name, value in record.items()})
 
-        stages = tuple(
-            ReaderStage(steps, p.reader_batch_size, facts, widths)
-            for steps, facts, widths in (
-                (p.one_fact_steps, (1, 1), (48,)),
-                (p.three_fact_steps, (1, 3), (64, 96)),
-                (p.whole_steps, (3, 5), (96, 128)),
-            )
-        )
         params["generator"] = train_reader(
             BART_PRESETS["tiny"],
             tokenizers,
-            stages=stages,
-            learning_rate=p.reader_learning_rate,
+            stages=reader_stages(config),
+            learning_rate=config.pretrain.reader_learning_rate,
             seed=config.seed,
             log=log,
             save=lambda stage, tree: save_params(workdir / f"reader-{stage}.safetensors", tree),
@@ -161,28 +158,6 @@ def keep_vectors(weights: pathlib.Path, tokenizers: Tokenizers, edition: str) ->
     vectors = embed_passages(BERT_PRESETS["tiny"], encoder, tokenizers, table)
     made = {"passages": table.fingerprint, "encoder": fingerprint(encoder)}
     save_vectors(weights / f"world_facts_{edition}.safetensors", vectors, **made)
-
-
-def _towers_config(config: Config) -> Config:
-    """The towers' part of a pretraining as an experiment of recipe 'dpr'."""
-    p = config.pretrain
-    values = {
-        "seed": config.seed,
-        "data.edition": config.data.edition,
-        "dpr.hard_negatives": 0,
-        "model.init_from": "",
-        "model.dropout": 0.0,
-        "optimizer.learning_rate": p.tower_learning_rate,
-        "optimizer.schedule": "cosine",
-        "optimizer.warmup_steps": min(100, p.tower_steps),
-        "optimizer.weight_decay": 0.01,
-        "optimizer.clip_norm": 1.0,
-        "optimizer.b2": 0.98,
-        "train.batch_size": p.tower_groups * len(SECTIONS),
-        "train.steps": p.tower_steps,
-        "train.log_every": 100,
-    }
-    return finalise(update(Config(recipe="dpr"), values))
 
 
 RECIPES: dict[str, Callable[..., Any]] = {"rag": train, "dpr": train_towers, "world_pretrain": world_pretrain}

@@ -11,23 +11,14 @@ import jax.numpy as jnp
 import pytest
 
 from rag_jax import config as rag_config
-from rag_jax.experiment import make_layout, sizes
-from rag_jax.fit import make_plan
+from rag_jax.fit import make_plan, make_plans
+from rag_jax.fit.batches import reader_batch, source_width, tower_batch
+from rag_jax.fit.plan import params_shapes
 from rag_jax.fit.programs import Call, decoded_questions, decoding_call, train_call
-from rag_jax.models.bart import Bart
 from rag_jax.models.presets import BART_PRESETS
-from rag_jax.rag.model import init_towers
 from rag_jax.rag.retrieve import encode
-from rag_jax.rag.source import SPECIALS
-from rag_jax.sharding import by_rows
 from rag_jax.tpu.chips import CHIPS
-from rag_jax.training.contrastive import TowerBatch, make_tower_step
-from rag_jax.training.optimizer import make_optimizer, make_rules, partition
-from rag_jax.training.pretrain import QUESTION_WIDTH, TARGET_WIDTH, make_reader_step
 from rag_jax.training.reader import reader_exact
-from rag_jax.training.recipes import _towers_config
-from rag_jax.training.step import init_state
-from rag_jax.training.steps import rules_and_optimizer
 
 CHIP_COUNT = 64
 FILES = sorted(path.stem for path in (pathlib.Path(__file__).parents[2] / "configs").glob("*.py"))
@@ -74,42 +65,36 @@ def lower_programs(config_json):
         assert program.compiler_ir().operation.attributes["mhlo.num_partitions"].value == CHIP_COUNT
 
 
-def lower_pretraining(config):
-    """The towers' step; the reader's step and its greedy decoding. They run on one device."""
-    lower_towers(_towers_config(config), chips=1)
-    p, d, bart = config.pretrain, config.data, BART_PRESETS["tiny"]
-    ids, real = jnp.ones((1, 8), jnp.int32), jnp.ones((1, 8), bool)
-    params = jax.eval_shape(lambda: Bart(bart).init(jax.random.key(0), ids, real, ids)["params"])
-    optimizer = make_optimizer(make_rules(learning_rate=p.reader_learning_rate, steps=p.whole_steps))
-    width = QUESTION_WIDTH + d.max_passage_tokens + SPECIALS
-    widths = {"question": QUESTION_WIDTH, "passage": d.max_passage_tokens, "target": TARGET_WIDTH}
-    batch = {name: jax.ShapeDtypeStruct((p.reader_batch_size, size), jnp.int32) for name, size in widths.items()}
-    state = jax.eval_shape(optimizer.init, params)
-    Call(make_reader_step(bart, optimizer), (params, state), batch | {"width": width}).lower("tpu")
-    exact = jax.jit(functools.partial(reader_exact, config=bart, width=width))
-    assert Call(exact, (params,), batch).lower("tpu").out_info.shape == (p.reader_batch_size,)
-
-
-def lower_towers(config, chips=CHIP_COUNT):
+def lower_towers(config):
     """One step of both towers, and the encoding of as many passages."""
-    layout, (arch, _), d = make_layout(config, devices=chips), sizes(config), config.data
-    rules, optimizer = rules_and_optimizer(config)
-    towers = jax.eval_shape(lambda: init_towers(arch, jax.random.key(0)))
-    trainable, frozen = partition(towers, rules)
-    state = layout.abstract(jax.eval_shape(lambda: init_state(trainable, optimizer)))
-    size, each = config.train.batch_size, 1 + config.dpr.hard_negatives
+    lower_encoding(lower_step(make_plan(config, "anywhere", CHIP_COUNT, CHIPS["v5e"])))
 
-    def like(*shape, dtype=jnp.int32):
-        return jax.ShapeDtypeStruct((size, *shape), dtype, sharding=by_rows(layout.mesh))
 
-    tokens = like(each, d.max_passage_tokens)
-    batch = TowerBatch(like(d.max_question_tokens), tokens, like(each, dtype=bool))
-    step = make_tower_step(arch, optimizer, dropout=config.model.dropout > 0, seed=config.seed, layout=layout)
-    _, report = Call(step, (state, layout.abstract(frozen), batch), {}).lower("tpu").out_info
+def lower_pretraining(config):
+    """The towers' step; the reader's step and its greedy decoding. They run on one host."""
+    towers, reader = make_plans(config, "anywhere", 1, CHIPS["v5e"])
+    lower_encoding(lower_step(towers))
+    lower_step(reader)
+    exact = jax.jit(functools.partial(reader_exact, config=BART_PRESETS["tiny"], width=source_width(reader)))
+    params = params_shapes(reader)["generator"]
+    decoded = Call(exact, (params,), reader_batch(reader)).lower("tpu").out_info
+    assert decoded.shape == (config.pretrain.reader_batch_size,)
+
+
+def lower_step(plan):
+    """A step that is not a RAG's."""
+    report = train_call(plan).lower("tpu").out_info[-1]
     assert (report["loss"].shape, report["loss"].dtype) == ((), jnp.float32)
-    params = layout.abstract(towers["passage_encoder"])
-    vectors = Call(encode, (arch.passage_encoder, params, like(d.max_passage_tokens)), {"layout": layout}).lower("tpu")
-    assert vectors.out_info.shape == (size, arch.passage_encoder.width)
+    return plan
+
+
+def lower_encoding(plan):
+    """Of as many passages as a step has questions."""
+    tower, passages = plan.arch.passage_encoder, tower_batch(plan).passages
+    rows = jax.ShapeDtypeStruct((plan.questions, passages.shape[-1]), passages.dtype, sharding=passages.sharding)
+    params = plan.layout.abstract(params_shapes(plan)["passage_encoder"])
+    vectors = Call(encode, (tower, params, rows), {"layout": plan.layout}).lower("tpu").out_info
+    assert vectors.shape == (plan.questions, tower.width)
 
 
 LOWER = {"rag": lower_rag, "dpr": lower_towers, "world_pretrain": lower_pretraining}

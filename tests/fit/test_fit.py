@@ -12,8 +12,9 @@ from rag_jax.cli import app
 from rag_jax.fit import WIKIPEDIA, make_plan, make_report, to_dict, to_text
 from rag_jax.fit.activations import layer_inputs
 from rag_jax.fit.advice import Memory, advise, advise_decoding, chip_multiples
+from rag_jax.fit.batches import batch_shapes
 from rag_jax.fit.model_flops import forward_flops, model_flops
-from rag_jax.fit.plan import batch_shapes, params_shapes
+from rag_jax.fit.plan import params_shapes
 from rag_jax.fit.programs import needed
 from rag_jax.fit.report import hopeless
 from rag_jax.tpu.chips import CHIPS, GIB

@@ -26,8 +26,25 @@ def test_a_tiny_model_fits_four_chips():
     assert found["fits"]
     assert found["memory"]["over"] == 0
     assert found["step"]["times"]["host_transfers"] == 0
-    assert {one["operation"] for one in found["step"]["times"]["exchanges"]} <= {"all-reduce", "all-gather"}
+    exchanges = {one["operation"] for one in found["step"]["times"]["exchanges"]}
+    assert exchanges <= {"all-reduce", "all-gather", "reduce-scatter"}
     assert found["memory"]["index"] == 1024 * (128 + 4) + 4
+
+
+def test_towers_alone_fit_four_chips():
+    config = "configs/dpr.py:data.dataset=world_facts,train.batch_size=8"
+    found = json.loads(run(f"--config={config}", "--topology=v5e:2x2", "--json").stdout)
+    assert found["fits"]
+    assert (found["trains"], found["retrieval"], found["decode"]) == ("towers", None, None)
+    # Every question is compared with the passages of all chips.
+    assert "all-gather" in {one["operation"] for one in found["step"]["times"]["exchanges"]}
+
+
+def test_a_pretraining_is_two_steps_on_one_host():
+    config = "--config=configs/world_pretrain.py:pretrain.tower_groups=2,pretrain.reader_batch_size=4"
+    found = json.loads(run(config, "--topology=v5e:2x2", "--json").stdout)
+    assert [(one["trains"], one["chips"], one["fits"]) for one in found] == [("towers", 4, True), ("reader", 1, True)]
+    assert "world_pretrain runs on one host, and v5e:4x4 has 4" in run(config, "--topology=v5e:4x4", code=1).stderr
 
 
 def test_a_batch_that_the_chips_do_not_divide_is_an_error():
