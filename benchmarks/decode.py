@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from peer import PAD, PEER_WIDTH, SIZES, arguments, bucketed, make_peer, real_lengths, run_sides, show, sources
+from peer import PAD, PEER_WIDTH, SIZES, argument_parser, bucketed, make_peer, real_lengths, run_sides, show, sources
 from sides import serve
 
 QUESTIONS, BEAMS, TOKENS, SAME_WIDTH = 2, 4, 20, 128
@@ -91,7 +91,7 @@ def work(side: str, job: dict[str, Any]) -> None:
 
 def main() -> None:
     """Prints one JSON object for each case."""
-    options = arguments(__doc__, rounds=3)
+    options = argument_parser(__doc__, rounds=3).parse_args()
     if options.work:
         work(options.work, json.loads(options.job))
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def bucketed(ids: np.ndarray) -> tuple[Any, int]:
     return packed(Batch(None, np.zeros((len(ids), 0), int), ids[..., :width], None, None), PAD, width), width
 
 
-def arguments(description: str, rounds: int) -> argparse.Namespace:
+def argument_parser(description: str, rounds: int) -> argparse.ArgumentParser:
     """The command line of a benchmark beside the peer; `work` and `job` are for the processes that it starts."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", default="", help="DPR's TSV, for the lengths of real passages")
@@ -80,13 +81,15 @@ def arguments(description: str, rounds: int) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="only the cases whose name holds this")
     parser.add_argument("--work", default="", help=argparse.SUPPRESS)
     parser.add_argument("--job", default="{}", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return parser
 
 
-def run_sides(script: str, job: dict[str, Any], sides: tuple[str, ...], rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """The steps of each side of a script that takes `arguments`, see `sides.alternate`."""
+def run_sides(
+    script: str, job: dict[str, Any], sides: tuple[str, ...], rounds: int, environment: Mapping[str, str] | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """The steps of each side of a script that takes these arguments, see `sides.launch` and `sides.alternate`."""
     given = {side: [script, f"--work={side}", f"--job={json.dumps(job)}"] for side in sides}
-    return alternate({side: launch(own) for side, own in given.items()}, rounds)
+    return alternate({side: launch(own, environment) for side, own in given.items()}, rounds)
 
 
 def show(**line: Any) -> None:

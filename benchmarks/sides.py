@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -29,10 +29,16 @@ def serve(step: Callable[[], Any], tell: Callable[[Any], dict[str, Any]]) -> Non
         print(json.dumps(times | tell(value)), file=out, flush=True)
 
 
-def launch(arguments: list[str]) -> subprocess.Popen[str]:
-    """A process of this Python, its input and output piped as text, its standard error dropped."""
+def launch(arguments: list[str], environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """A process of this Python, its input and output piped as text, its standard error dropped.
+
+    Args:
+      arguments: behind the interpreter.
+      environment: variables beside those of this process.
+    """
     return subprocess.Popen(
         [sys.executable, *arguments],
+        env=os.environ | (environment or {}),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
 

@@ -5,11 +5,14 @@
 
 RAG-Token, BART-base sizes with random weights, two questions with five passages each, 32 target tokens, dropout off;
 gradients in all of the generator's parameters and in the passages' scores. In the case `train same` both sides read 128
-tokens; in `train real` passages have the lengths of real ones, which the peer pads to 300.
+tokens; in `train real` passages have the lengths of real ones, which the peer pads to 300. Ours runs its layers without
+a loop (`model.unroll`). Both sides keep the memory that they free, as `--allocator=kept` says for glibc; with `default`
+they give it back, and both take pages anew in every step.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import statistics
@@ -18,10 +21,31 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from peer import EOS, PAD, PEER_WIDTH, SIZES, arguments, bucketed, make_peer, real_lengths, run_sides, show, sources
+from peer import (
+    EOS,
+    PAD,
+    PEER_WIDTH,
+    SIZES,
+    argument_parser,
+    bucketed,
+    make_peer,
+    real_lengths,
+    run_sides,
+    show,
+    sources,
+)
 from sides import serve
 
 QUESTIONS, PASSAGES, TOKENS, SAME_WIDTH = 2, 5, 32, 128
+ALLOCATORS = {
+    "kept": {
+        "MALLOC_MMAP_MAX_": "0",  # large arrays come from the heap, which is
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),  # never cut, in
+        "MALLOC_ARENA_MAX": "1",  # one place for all threads, on
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # pages of 2 MiB
+    },
+    "default": {},
+}
 
 
 def inputs(job: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -66,7 +90,8 @@ def our_step(job: dict[str, Any]) -> Callable[[], Any]:
     from rag_jax.rag.model import Architecture
 
     rag = hf.load_rag(job["weights"], "token")
-    arch = Architecture(rag.question_encoder, rag.question_encoder, rag.generator)
+    generator = dataclasses.replace(rag.generator, unroll=rag.generator.encoder_layers)
+    arch = Architecture(rag.question_encoder, rag.question_encoder, generator)
     ids, targets, scores = inputs(job)
     batch, width = bucketed(ids)
     known = {"target": targets, "weight": np.ones(QUESTIONS, np.float32), "scores": scores}
@@ -98,7 +123,9 @@ def work(side: str, job: dict[str, Any]) -> None:
 
 def main() -> None:
     """Prints one JSON object for each case."""
-    options = arguments(__doc__, rounds=5)
+    parser = argument_parser(__doc__, rounds=5)
+    parser.add_argument("--allocator", choices=ALLOCATORS, default="kept", help="what malloc does with freed memory")
+    options = parser.parse_args()
     if options.work:
         work(options.work, json.loads(options.job))
         return
@@ -112,13 +139,13 @@ def main() -> None:
                 continue
             job = {"size": size, "lengths": lengths, "width": width, "weights": weights}
             sides = ("peer", "ours")
-            steps = run_sides(__file__, job, sides, options.rounds)
+            steps = run_sides(__file__, job, sides, options.rounds, ALLOCATORS[options.allocator])
             rate = {side: QUESTIONS / statistics.median(s["seconds"] for s in steps[side]) for side in sides}
             used = {side: statistics.median(s["processor_seconds"] for s in steps[side]) for side in sides}
             apart = max(abs(a / b - 1) for a, b in zip(*(steps[s][0]["value"] for s in sides), strict=True))
-            show(case=f"train {kind}", metric="questions per second", ours=rate["ours"], peer=rate["peer"],
-                 ratio=rate["ours"] / rate["peer"], processor_ratio=used["peer"] / used["ours"],
-                 loss_and_gradient_apart=apart)  # fmt: skip
+            show(case=f"train {kind}", allocator=options.allocator, metric="questions per second",
+                 ours=rate["ours"], peer=rate["peer"], ratio=rate["ours"] / rate["peer"],
+                 processor_ratio=used["peer"] / used["ours"], loss_and_gradient_apart=apart)  # fmt: skip
 
 
 if __name__ == "__main__":

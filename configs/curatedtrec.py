@@ -31,7 +31,7 @@ A slice of several hosts runs the same on each of them, over files that all see:
       --config.data.eval_questions_path=/mnt/shared/large2470-test.tsv"
 """
 
-from rag_jax.config import Config, parse_arg, update, wikipedia_bart_large
+from rag_jax.config import Config, tested_as_in_the_paper, wikipedia_bart_large
 
 
 def get_config(arg: str = "") -> Config:
@@ -44,6 +44,4 @@ def get_config(arg: str = "") -> Config:
     config.train.steps = 500
     config.train.checkpoint_every = 500
     config.eval.metrics = ("regex",)
-    values = parse_arg(arg)
-    config.eval.k = 15 if values.get("variant") == "token" else 50
-    return update(config, values)
+    return tested_as_in_the_paper(config, arg)

@@ -42,7 +42,7 @@ Queued resources, GKE, xpk and other machines: docs/how-to/tpu-pod.md. The index
 searched inside the step; where they are too few for it take `index.backend=scann,index.in_step=false`.
 """
 
-from rag_jax.config import Config, parse_arg, update, wikipedia_bart_large
+from rag_jax.config import Config, tested_as_in_the_paper, wikipedia_bart_large
 
 
 def get_config(arg: str = "") -> Config:
@@ -53,6 +53,4 @@ def get_config(arg: str = "") -> Config:
     config.data.train_answers = "each"
     config.train.steps = 12_000
     config.eval.metrics = ("em", "f1")
-    values = parse_arg(arg)
-    config.eval.k = 15 if values.get("variant") == "token" else 50
-    return update(config, values)
+    return tested_as_in_the_paper(config, arg)

@@ -29,7 +29,7 @@ A slice of several hosts runs the same on each of them, over files that all see:
       --config.data.eval_questions_path=/mnt/shared/trivia-test.qa.csv"
 """
 
-from rag_jax.config import Config, parse_arg, update, wikipedia_bart_large
+from rag_jax.config import Config, tested_as_in_the_paper, wikipedia_bart_large
 
 
 def get_config(arg: str = "") -> Config:
@@ -40,6 +40,4 @@ def get_config(arg: str = "") -> Config:
     config.data.train_answers = "first"
     config.train.steps = 12_000
     config.eval.metrics = ("em", "f1")
-    values = parse_arg(arg)
-    config.eval.k = 15 if values.get("variant") == "token" else 50
-    return update(config, values)
+    return tested_as_in_the_paper(config, arg)

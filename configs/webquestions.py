@@ -33,7 +33,7 @@ A slice of several hosts runs the same on each of them, over files that all see:
       --config.data.eval_questions_path=/mnt/shared/webquestions.examples.test.json"
 """
 
-from rag_jax.config import Config, parse_arg, update, wikipedia_bart_large
+from rag_jax.config import Config, tested_as_in_the_paper, wikipedia_bart_large
 
 
 def get_config(arg: str = "") -> Config:
@@ -45,6 +45,4 @@ def get_config(arg: str = "") -> Config:
     config.optimizer.warmup_steps = 100
     config.train.steps = 1_000
     config.eval.metrics = ("em", "f1")
-    values = parse_arg(arg)
-    config.eval.k = 15 if values.get("variant") == "token" else 50
-    return update(config, values)
+    return tested_as_in_the_paper(config, arg)

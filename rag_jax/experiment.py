@@ -160,7 +160,8 @@ def sizes(config: Config, own_dropout: bool = True) -> tuple[Architecture, tuple
     if not m.init_from:  # random weights read with the tokenizer of 'world', and are as large if no preset is named
         presets = {part: name or "tiny" for part, name in presets.items()}
     dropout = m.dropout if own_dropout else None
-    arch = architecture(**presets, init_from=m.init_from, parts=names, dropout=dropout, dtype=m.dtype, remat=m.remat)
+    how: dict[str, Any] = {"dropout": dropout, "dtype": m.dtype, "remat": m.remat, "unroll": m.unroll}
+    arch = architecture(**presets, init_from=m.init_from, parts=names, **how)
     return arch, names
 
 

@@ -13,7 +13,7 @@ The flags themselves are `rag_jax.flags`.
 """
 
 from rag_jax.config.arguments import parse_arg
-from rag_jax.config.paper import wikipedia_bart_large
+from rag_jax.config.paper import tested_as_in_the_paper, wikipedia_bart_large
 from rag_jax.config.schema import FIELDS, LEAVES, Config, ConfigError, unknown_field
 from rag_jax.config.sweep import SweepRun, override_flags, sweep_runs
 from rag_jax.config.values import (
@@ -48,6 +48,7 @@ __all__ = [
     "override_flags",
     "parse_arg",
     "sweep_runs",
+    "tested_as_in_the_paper",
     "to_json",
     "unknown_field",
     "update",

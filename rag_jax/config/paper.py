@@ -1,6 +1,8 @@
 """HOST. What the paper's experiments have in common: networks, Wikipedia's index, the optimiser."""
 
+from rag_jax.config.arguments import parse_arg
 from rag_jax.config.schema import Config
+from rag_jax.config.values import update
 
 
 def wikipedia_bart_large() -> Config:
@@ -32,3 +34,17 @@ def wikipedia_bart_large() -> Config:
     config.train.checkpoint_every = 1_000
     config.sharding.params = "fsdp"
     return config
+
+
+def tested_as_in_the_paper(config: Config, arg: str) -> Config:
+    """The configuration with the fields of `arg`, and as many passages at test as open-domain answers are found in.
+
+    These are 15 for RAG-Token and 50 for RAG-Sequence. With 50 a chip of v5e has room for one question at a time, and
+    so sixteen of them for 16.
+    """
+    values = parse_arg(arg)
+    token = values.get("variant") == "token"
+    config.eval.k = 15 if token else 50
+    if not token and "eval.k" not in values:
+        config.eval.batch_size = 16
+    return update(config, values)

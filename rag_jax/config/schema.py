@@ -102,6 +102,8 @@ class ModelConfig(Group):
       dropout: the rate in training, for every dropout that the networks have.
       dtype: compute dtype; parameters, document scores and log-probabilities are float32 always.
       remat: what the backward pass computes again instead of storing.
+      unroll: layers in one pass of the loop over them; with all of them there is no loop: on a CPU a step is quicker,
+        but it takes more memory and, the deeper the network, longer to compile.
     """
 
     question_encoder: str = ""
@@ -112,6 +114,7 @@ class ModelConfig(Group):
     dropout: float = _within(0.1, 0, 1)
     dtype: str = _one_of("float32", "bfloat16")
     remat: str = _one_of("none", "dots", "full")
+    unroll: int = _within(1, 1)
 
 
 @dataclasses.dataclass

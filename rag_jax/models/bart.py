@@ -36,6 +36,8 @@ class BartConfig:
         needs about width**-0.5, or its attention starts too flat to learn from.
       dtype: compute dtype; parameters and log-probabilities are always float32.
       remat: what to recompute in the backward pass: 'none', 'dots', 'full'.
+      unroll: layers in one pass of the loop over them; with all of them there is no loop. The more, the less is copied
+        into stacks and out of them, and the longer it takes to compile.
       cache_row: how many values of the decoder's caches heads may share, see `head_groups`; 0: as suits the backend. A
         program that is compiled for chips that are not there has to name it.
     """
@@ -64,6 +66,7 @@ class BartConfig:
     init_std: float = 0.02
     dtype: Any = jnp.float32
     remat: str = "none"
+    unroll: int = 1
     cache_row: int = 0
 
     @property
@@ -183,8 +186,8 @@ class Bart(Network):
         self.encoder_embedding_norm = layer_norm(c.layer_norm_epsilon, c.dtype)
         self.decoder_embedding_norm = layer_norm(c.layer_norm_epsilon, c.dtype)
         self.drop = nn.Dropout(c.dropout)
-        self.encoder_layers = scan_layers(EncoderLayer, c.encoder_layers, c.remat, broadcast=2)(c)
-        self.decoder_layers = scan_layers(DecoderLayer, c.decoder_layers, c.remat, broadcast=5)(c)
+        self.encoder_layers = scan_layers(EncoderLayer, c.encoder_layers, c.remat, c.unroll, broadcast=2)(c)
+        self.decoder_layers = scan_layers(DecoderLayer, c.decoder_layers, c.remat, c.unroll, broadcast=5)(c)
         if c.has_logits_bias:
             self.final_logits_bias = self.param("final_logits_bias", nn.initializers.zeros, (c.table_rows,))
 

@@ -26,6 +26,8 @@ class BertConfig:
         needs about width**-0.5, or its attention starts too flat to learn from.
       dtype: compute dtype; parameters are always float32.
       remat: what to recompute in the backward pass: 'none', 'dots', 'full'.
+      unroll: layers in one pass of the loop over them; with all of them there is no loop. The more, the less is copied
+        into stacks and out of them, and the longer it takes to compile.
     """
 
     vocab_size: int = 30522
@@ -44,6 +46,7 @@ class BertConfig:
     init_std: float = 0.02
     dtype: Any = jnp.float32
     remat: str = "none"
+    unroll: int = 1
 
 
 class BertLayer(nn.Module):
@@ -82,7 +85,7 @@ class Bert(Network):
         self.types = nn.Embed(c.token_types, c.width, dtype=c.dtype, embedding_init=init)
         self.embedding_norm = layer_norm(c.layer_norm_epsilon, c.dtype)
         self.drop = nn.Dropout(c.dropout)
-        self.layers = scan_layers(BertLayer, c.layers, c.remat, broadcast=2)(c)
+        self.layers = scan_layers(BertLayer, c.layers, c.remat, c.unroll, broadcast=2)(c)
 
     def hidden_states(
         self, tokens: Int[Array, "R S"], mask: Bool[Array, "R S"], deterministic: bool = True

@@ -180,7 +180,7 @@ def to_json(config: BertConfig | BartConfig, model_type: str, before: Mapping[st
 
 
 def same_sizes(one: BertConfig | BartConfig, other: BertConfig | BartConfig) -> bool:
-    """Whether two configurations describe one network, apart from dropout, initialisation, precision and remat."""
+    """Whether two configurations describe one network, apart from dropout, initialisation and how it is run."""
     free = {f.name: getattr(one, f.name) for f in dataclasses.fields(one) if "dropout" in f.name}
-    free |= {name: getattr(one, name) for name in ("init_std", "dtype", "remat")}
+    free |= {name: getattr(one, name) for name in ("init_std", "dtype", "remat", "unroll")}
     return type(one) is type(other) and dataclasses.replace(other, **free) == one

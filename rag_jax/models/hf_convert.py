@@ -42,7 +42,7 @@ from rag_jax.models.weights import load_params, save_params
 TOWERS = ("question_encoder", "passage_encoder")
 PARTS = (*TOWERS, "generator")
 TARGETS = ("rag-jax", "rag", "bart", "bert", "dpr-question", "dpr-context")
-_NOT_SIZES = ("dtype", "remat", "cache_row")  # how it is computed, not what it is
+_NOT_SIZES = ("dtype", "remat", "unroll", "cache_row")  # how it is computed, not what it is
 
 
 @dataclasses.dataclass(frozen=True)

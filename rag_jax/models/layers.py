@@ -229,13 +229,14 @@ class FeedForward(nn.Module):
         return dense(self.width, self.dtype, self.init_std, name="narrow")(x)
 
 
-def scan_layers(layer: type[nn.Module], length: int, remat: str, broadcast: int) -> Any:
+def scan_layers(layer: type[nn.Module], length: int, remat: str, unroll: int, broadcast: int) -> Any:
     """A stack of equal layers as one scanned module, so that compile time does not grow with depth.
 
     Args:
       layer: module whose `__call__(carry, *context, deterministic)` returns `(carry, None)`.
       length: number of layers; parameters get a leading axis of this length.
       remat: 'none', 'dots' (keep matrix products) or 'full' (recompute the layer in the backward pass).
+      unroll: layers in one pass of the loop, see `BertConfig`.
       broadcast: number of arguments after the carry, all the same for every layer (`deterministic` counted).
 
     Raises:
@@ -251,4 +252,5 @@ def scan_layers(layer: type[nn.Module], length: int, remat: str, broadcast: int)
         split_rngs={"params": True, "dropout": True},
         in_axes=(nn.broadcast,) * broadcast,
         length=length,
+        unroll=min(unroll, length),
     )

@@ -38,7 +38,7 @@ _ROLES = {
     "target": "generator",
 }
 # How a network is trained and stored: weights and a preset may differ in these and be one model.
-_FREE = ("init_std", "dtype", "remat", "cache_row", "has_logits_bias", "vocab_multiple")
+_FREE = ("init_std", "dtype", "remat", "unroll", "cache_row", "has_logits_bias", "vocab_multiple")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +66,7 @@ def architecture(
     dropout: float | None = None,
     dtype: str = "float32",
     remat: str = "none",
+    unroll: int = 1,
 ) -> Architecture:
     """The sizes of a weights directory, or those behind preset names, by default the paper's.
 
@@ -78,6 +79,7 @@ def architecture(
       dropout: every dropout rate that is not zero before; None keeps them.
       dtype: compute dtype.
       remat: what to recompute in the backward pass.
+      unroll: layers in one pass of the loop over them.
 
     Raises:
       FileNotFoundError: no such weights.
@@ -107,7 +109,7 @@ def architecture(
         raise _missing(directory, part) if directory else ValueError(f"config.model.{part}: name a preset")
 
     def settled(config: Any) -> Any:
-        config = dataclasses.replace(config, dtype=jnp.dtype(dtype).type, remat=remat)
+        config = dataclasses.replace(config, dtype=jnp.dtype(dtype).type, remat=remat, unroll=unroll)
         rates = [f.name for f in dataclasses.fields(config) if "dropout" in f.name and getattr(config, f.name)]
         return config if dropout is None else dataclasses.replace(config, **dict.fromkeys(rates, dropout))
 

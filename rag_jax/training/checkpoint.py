@@ -23,8 +23,8 @@ import orbax.checkpoint as ocp
 from rag_jax.sharding import first_alone, is_first
 from rag_jax.text.whole_files import write_text
 
-# Fields that a run may change and still go on from its checkpoints: how long and how often, what is measured, what is
-# recomputed in the backward pass, and on how many devices in how many parts. A group's name stands for all its fields.
+# Fields that a run may change and still go on from its checkpoints: how long and how often, what is measured, how
+# layers run, and on how many devices in how many parts. A group's name stands for all its fields.
 MAY_DIFFER = (
     "train.steps",
     "train.log_every",
@@ -37,6 +37,7 @@ MAY_DIFFER = (
     "data.validation_questions_path",
     "data.regex_answers",
     "model.remat",
+    "model.unroll",
     "eval",
     "sharding",
 )

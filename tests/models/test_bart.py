@@ -226,11 +226,11 @@ def test_grouped_heads_and_split_keys_attend_as_single_heads_and_whole_keys(per_
 
 
 @pytest.mark.slow
-def test_remat_changes_neither_loss_nor_gradients(params, case):
+def test_how_layers_run_changes_neither_loss_nor_gradients(params, case):
     key = quick_key(1)
     loss, gradients = loss_and_gradients(CONFIG, params, *case, key)
-    for remat in ("dots", "full"):
-        same, gradients_again = loss_and_gradients(changed(remat=remat), params, *case, key)
+    for how in ({"remat": "dots"}, {"remat": "full"}, {"unroll": 9}, {"unroll": 9, "remat": "dots"}):
+        same, gradients_again = loss_and_gradients(changed(**how), params, *case, key)
         np.testing.assert_allclose(same, loss, rtol=1e-5)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), gradients_again, gradients)
 

@@ -89,14 +89,20 @@ def test_cls_pooling_is_the_first_state_and_mean_pooling_a_unit_mean_of_the_real
     np.testing.assert_allclose(encode(changed(pooling="mean"), params, TOKENS), unit, atol=1e-5)
 
 
-def test_remat_changes_neither_loss_nor_gradients(params):
+def test_how_layers_run_changes_neither_loss_nor_gradients(params):
     key = quick_key(1)
     loss, gradients = loss_and_gradients(CONFIG, params, TOKENS, key)
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradients["layers"]["feed_forward"]))
-    for remat in ("dots", "full"):
-        same, gradients_again = loss_and_gradients(changed(remat=remat), params, TOKENS, key)
+    for how in ({"remat": "dots"}, {"remat": "full"}, {"unroll": 9}, {"unroll": 9, "remat": "dots"}):
+        same, gradients_again = loss_and_gradients(changed(**how), params, TOKENS, key)
         np.testing.assert_allclose(same, loss, rtol=1e-5)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), gradients_again, gradients)
+
+
+@pytest.mark.parametrize(("unroll", "loops"), [(1, True), (CONFIG.layers, False)])
+def test_layers_of_one_pass_are_no_loop(params, unroll, loops):
+    run = jax.jit(lambda p: Bert(changed(unroll=unroll)).apply({"params": p}, TOKENS))
+    assert (" while(" in run.lower(params).compile().as_text()) == loops
 
 
 def test_an_unknown_remat_is_refused():
