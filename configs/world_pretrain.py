@@ -4,8 +4,8 @@
 
 It sees the training countries alone. The towers learn from real and made-up questions with in-batch negatives; the
 generator reads made-up passages, one fact long, then three, then whole sections. The weights that the package ships
-as rag_jax/pretrained/world were made by an earlier form of this recipe (two passages of each country in a batch of the
-towers, now eight); their log lies beside them. One to two hours on two CPU cores.
+as rag_jax/pretrained/world were made by an earlier form of this recipe (eight passages of each country in a batch of
+the towers, now two); their log lies beside them. One to two hours on two CPU cores.
 """
 
 from rag_jax.config import Config, parse_arg, update

@@ -202,6 +202,12 @@ def test_whole_optimizer_state_over_cut_parameters_is_a_contradiction():
         finalise(update(Config(), values))
 
 
+def test_layers_without_a_loop_recompute_nothing():
+    with pytest.raises(ConfigError, match=r"config.model.unroll: with 6 layers in a pass nothing is recomputed"):
+        finalise(update(Config(), {"model.unroll": 6, "model.remat": "full"}))
+    assert finalise(update(Config(), {"model.unroll": 6})).model.unroll == 6
+
+
 def test_finalise_finds_types_that_assignment_let_through():
     config = Config()
     config.k = "5"

@@ -103,7 +103,7 @@ class ModelConfig(Group):
       dtype: compute dtype; parameters, document scores and log-probabilities are float32 always.
       remat: what the backward pass computes again instead of storing.
       unroll: layers in one pass of the loop over them; with all of them there is no loop: on a CPU a step is quicker,
-        but it takes more memory and, the deeper the network, longer to compile.
+        but it takes more memory and, the deeper the network, longer to compile. Only with remat=none.
     """
 
     question_encoder: str = ""

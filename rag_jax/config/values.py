@@ -101,6 +101,10 @@ def _check(config: Config) -> None:
         raise ConfigError("config.train.retrieval_lag: only the host's search can lag, in an index that stays as it is")
     if config.recipe == "dpr":
         _check_dpr(config)
+    m = config.model
+    if m.unroll > 1 and m.remat != "none":
+        what = f"with {m.unroll} layers in a pass nothing is recomputed, whatever config.model.remat={m.remat} says"
+        raise ConfigError(f"config.model.unroll: {what}; set it to 1, or config.model.remat=none")
     if "regex" in config.eval.metrics and not config.data.regex_answers:
         raise ConfigError("config.eval.metrics: regex takes answers that are regexes, config.data.regex_answers=true")
     of_texts = [name for name in config.eval.metrics if name not in OF_REGEXES]

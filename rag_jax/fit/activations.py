@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from rag_jax.fit.batches import passages_of_a_question, source_width
-from rag_jax.fit.plan import Plan
+from rag_jax.fit.plan import Plan, trained_and_frozen
 from rag_jax.rag.score import LOGITS_BYTES
 from rag_jax.training.pretrain import TARGET_WIDTH
 
@@ -44,16 +44,20 @@ class Stack(NamedTuple):
         return self.tokens * (2 * self.hidden + 6 * self.width)
 
 
-def stacks(plan: Plan) -> tuple[Stack, Stack]:
-    """The two that a step goes back through: the generator's encoder and decoder, or both towers."""
+def stacks(plan: Plan) -> tuple[Stack, ...]:
+    """Those that a step goes back through: the generator's encoder and decoder, or both towers, if they are trained."""
+    trained = trained_and_frozen(plan)[0]
     questions = plan.questions / plan.layout.parts / plan.accumulate
     if plan.trains == "towers":
-        d, asked, read = plan.config.data, plan.arch.question_encoder, plan.arch.passage_encoder
-        passages = questions * passages_of_a_question(plan) * d.max_passage_tokens
-        return (
-            Stack(questions * d.max_question_tokens, 0.0, asked.layers, asked.width, asked.hidden),
-            Stack(passages, 0.0, read.layers, read.width, read.hidden),
+        d, each = plan.config.data, passages_of_a_question(plan)
+        tokens = {"question_encoder": d.max_question_tokens, "passage_encoder": each * d.max_passage_tokens}
+        towers = {name: getattr(plan.arch, name) for name in tokens if trained.get(name)}
+        return tuple(
+            Stack(questions * tokens[name], 0.0, tower.layers, tower.width, tower.hidden)
+            for name, tower in towers.items()
         )
+    if not trained.get("generator"):
+        return ()
     g, rows = plan.arch.generator, pairs(plan)
     # Fusion-in-Decoder writes an answer once, not once for each passage.
     answers = questions if plan.trains == "rag" and plan.config.variant == "fid" else rows
@@ -81,13 +85,13 @@ def estimated(plan: Plan, remat: str) -> float:
     Inputs of layers, the layer at work and, of a generator, the logits with their gradient; with 'dots' and 'none'
     every layer's products too. 'none' keeps more than that, which is not counted.
     """
-    both = stacks(plan)
-    values = max(stack.at_work for stack in both)
+    gone_through = stacks(plan)
+    values = max((stack.at_work for stack in gone_through), default=0.0)
     if remat != "full":
-        values += sum(stack.products for stack in both)
+        values += sum(stack.products for stack in gone_through)
     logits = 0.0
-    if plan.trains != "towers":
-        logits = 2 * min(both[1].tokens * plan.arch.generator.table_rows * 4, LOGITS_BYTES)
+    if plan.trains != "towers" and gone_through:
+        logits = 2 * min(gone_through[-1].tokens * plan.arch.generator.table_rows * 4, LOGITS_BYTES)
     return layer_inputs(plan) + values * _size(plan) + logits
 
 

@@ -130,7 +130,8 @@ def _recomputed(plan: Plan, memory: Memory) -> list[Change]:
     if plan.config.model.remat == "full":
         return []
     less = min(estimated(plan, "full"), memory.activations)
-    return [("model.remat=full", dataclasses.replace(memory, activations=less))]
+    in_a_loop = " with model.unroll=1" if plan.config.model.unroll > 1 else ""
+    return [(f"model.remat=full{in_a_loop}", dataclasses.replace(memory, activations=less))]
 
 
 def _fewer(plan: Plan, memory: Memory) -> list[Change]:
@@ -148,11 +149,14 @@ def _fewer(plan: Plan, memory: Memory) -> list[Change]:
     if fewer:
         after = dataclasses.replace(memory, activations=memory.activations * fewer / plan.questions)
         found.append((f"{field}={fewer // unit}", after))
-    each = passages_of_a_question(plan)
-    passages = math.floor(each * share)
-    if passages and plan.trains == "towers":
-        after = dataclasses.replace(memory, activations=memory.activations * passages / each)
-        found.append((f"dpr.hard_negatives={passages - 1}", after))
+    if plan.trains == "towers":
+        d, each = plan.config.data, passages_of_a_question(plan)
+        tokens = d.max_question_tokens + each * d.max_passage_tokens
+        passages = math.floor((tokens * share - d.max_question_tokens) / d.max_passage_tokens)
+        if passages > 0:
+            left = (d.max_question_tokens + passages * d.max_passage_tokens) / tokens
+            after = dataclasses.replace(memory, activations=memory.activations * left)
+            found.append((f"dpr.hard_negatives={passages - 1}", after))
     passages = math.floor(plan.config.k * share)
     if passages and plan.trains == "rag":
         after = dataclasses.replace(memory, activations=memory.activations * passages / plan.config.k)

@@ -93,9 +93,7 @@ class Plan:
     @property
     def hosts(self) -> int:
         """How many machines hold them; one, if they are nowhere."""
-        if isinstance(self.devices, int):
-            return 1
-        return len({device.process_index for device in self.devices})
+        return hosts_of(self.devices)
 
     @property
     def searches_from_host(self) -> bool:
@@ -182,10 +180,10 @@ def make_plans(
     """
     if config.recipe != "world_pretrain":
         return (make_plan(config, topology, devices, chip, passages),)
-    towers = dataclasses.replace(make_plan(towers_config(config), topology, devices, chip), pretraining=True)
-    if towers.hosts > 1:
-        what = f"world_pretrain runs on one host, and {topology} has {towers.hosts}"
+    if hosts_of(devices) > 1:
+        what = f"world_pretrain runs on one host, and {topology} has {hosts_of(devices)}"
         raise ValueError(f"config.recipe: {what}; give a slice of one host, as v5e:2x2")
+    towers = dataclasses.replace(make_plan(towers_config(config), topology, devices, chip), pretraining=True)
     generator = dataclasses.replace(BART_PRESETS["tiny"], dropout=0.0, cache_row=LANES)
     one = 1 if isinstance(devices, int) else tuple(devices)[:1]
     reader = dataclasses.replace(
@@ -194,10 +192,15 @@ def make_plans(
         devices=one,
         arch=dataclasses.replace(towers.arch, generator=generator),
         names=("generator",),
-        layout=make_layout(config, devices=one),
+        layout=make_layout(towers.config, devices=one),
         trains="reader",
     )
     return towers, reader
+
+
+def hosts_of(devices: Sequence[jax.Device] | int) -> int:
+    """How many machines hold the devices; one, if they are nowhere."""
+    return 1 if isinstance(devices, int) else len({device.process_index for device in devices})
 
 
 def params_shapes(plan: Plan, training: bool = True) -> dict[str, Any]:

@@ -240,9 +240,12 @@ def scan_layers(layer: type[nn.Module], length: int, remat: str, unroll: int, br
       broadcast: number of arguments after the carry, all the same for every layer (`deterministic` counted).
 
     Raises:
-      ValueError: unknown remat choice.
+      ValueError: unknown remat choice, or one without a loop around each layer: there the compiler finds that a value
+        was computed before, and keeps it.
     """
     if remat != "none":
+        if unroll > 1:
+            raise ValueError(f"remat={remat!r} recomputes in a loop of single layers alone, and unroll={unroll}")
         if remat not in REMAT_POLICIES:
             raise ValueError(f"remat={remat!r}: choose one of none, {', '.join(REMAT_POLICIES)}")
         layer = nn.remat(layer, policy=REMAT_POLICIES[remat], prevent_cse=False, static_argnums=(broadcast + 1,))

@@ -60,6 +60,7 @@ def towers_config(config: Config) -> Config:
         "data.edition": config.data.edition,
         "data.max_question_tokens": config.data.max_question_tokens,
         "data.max_passage_tokens": TOWER_PASSAGE,
+        "data.max_source_tokens": config.data.max_source_tokens,
         "dpr.hard_negatives": 0,
         "model.init_from": "",
         "model.dropout": 0.0,

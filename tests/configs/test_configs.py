@@ -146,6 +146,7 @@ def test_every_config_says_how_a_pod_runs_it(name):
         ("nq", "variant=token", {"eval.k": 15, "eval.beams": 1}),
         ("nq", "variant=token,eval.k=20", {"eval.k": 20}),
         ("nq", "eval.k=5", {"eval.k": 5, "eval.batch_size": 32}),
+        ("nq", "variant=token,eval.k=50", {"eval.k": 50, "eval.batch_size": 16}),
         ("nq", "eval.batch_size=64", {"eval.k": 50, "eval.batch_size": 64}),
         ("triviaqa", "variant=token", {"eval.k": 15, "data.train_answers": "first"}),
         ("webquestions", "", {"eval.k": 50, "data.train_answers": "each"}),

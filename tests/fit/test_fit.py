@@ -62,8 +62,6 @@ def test_the_parts_of_a_report_add_up(report):
     memory, times = report.memory, report.step.times
     assert report.fits
     assert not report.advice
-    assert memory.peak == report.step.peak
-    assert memory.peak == pytest.approx(memory.fixed + memory.activations)
     trained = sum(leaf.size * 4 for leaf in jax.tree.leaves(params_shapes(report.plan)))
     assert memory.parameters == trained
     assert memory.optimizer == pytest.approx(2 * trained, rel=1e-4)

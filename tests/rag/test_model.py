@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rag_jax import config as rag_config
-from rag_jax.experiment import load_parts
+from rag_jax.experiment import load_parts, sizes
 from rag_jax.models.bart import BartConfig
 from rag_jax.models.bert import BertConfig
 from rag_jax.models.hf_convert import read_bundle, write_bundle
@@ -89,6 +89,14 @@ def test_sizes_that_no_preset_has_come_from_the_weights(weights):
     assert architecture(**EMPTY, init_from=str(weights)) == ARCH
     changed = architecture(**EMPTY, init_from=str(weights), dropout=0.5, remat="full").question_encoder
     assert changed == dataclasses.replace(TOWER, dropout=0.5, remat="full")
+
+
+def test_how_layers_run_is_the_configurations_and_not_the_weights(weights, params, tokenizers, tmp_path):
+    arch, _ = sizes(final(weights, model__unroll=2))
+    assert (arch.question_encoder.unroll, arch.generator.unroll) == (2, 2)
+    save_weights(tmp_path / "again", params, arch, tokenizers)
+    assert "unroll" not in (tmp_path / "again/model.json").read_text("utf-8")
+    assert architecture(**EMPTY, init_from=str(tmp_path / "again")) == ARCH
 
 
 def test_a_directory_that_names_only_presets_has_their_sizes():
